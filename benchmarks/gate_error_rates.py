@@ -17,7 +17,7 @@ true macro F1 of the challenger does not exceed the one of the champion that it 
 Power is the probability that on night n, after n - 1 such nights, a challenger is promoted whose true macro F1 exceeds
 the champion's by `GAIN`.
 
-Verdicts are those of `components.registry.promotion.decide`, computed for all nights at once. Rules:
+Verdicts are those of `components.registry.decide.decide`, computed for all nights at once. Rules:
 
 gate                 the rule in use
 training noise       the rule until 2026-11: the variance between three seeds a night is part of the interval

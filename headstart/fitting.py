@@ -31,7 +31,7 @@ from components.data.tasks.kinds import scoring_for
 from components.data.tasks.results import OUT_OF_FOLD, RunKey, best_score, read_answers
 from components.learners.baselines.stage import BaselineJob, baseline
 from components.learners.select import choose
-from components.registry.runs import CLASSIFIER, FROZEN_CLASSIFIER
+from components.registry.explain import CLASSIFIER, FROZEN_CLASSIFIER
 from components.settings.cluster import ClusterSettings
 from components.settings.completion import IMPORTED, IMPORTED_TRAINING, TRAINED, TRAINED_TRAINING
 from components.settings.finetune import FinetuneSettings

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from components.core.artifacts import MANIFEST, json_of, read_json, read_manifest
 from components.core.errors import ArtifactError, extras, nearest
-from components.registry.runs import CLASSIFIER, FROZEN_CLASSIFIER, results_of
+from components.registry.explain import CLASSIFIER, FROZEN_CLASSIFIER, results_of
 from components.settings.systems import System
 from headstart.fitting import CHOSEN, candidates_of
 from headstart.model import KIND, Model

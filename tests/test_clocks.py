@@ -44,7 +44,7 @@ CLOCK_READERS = {
     "registry.aliases": "whether a writer may have been suspended; the time that a person asks about",
     "registry.drift.measurements": RECORDED,
     "registry.drift.traffic": f"{RECORDED}; {WAITING}",
-    "registry.judging": "`promote.latency_ms` and the mode `latency`, in processor time",
+    "registry.contest": "`promote.latency_ms` and the mode `latency`, in processor time",
     "registry.ledger": RECORDED,
     "registry.tracking.log": WAITING,
     "registry.tracking.registry": RECORDED,

@@ -28,7 +28,6 @@ from components.core.errors import (
     of_machine,
 )
 from components.registry.tracking import connect
-from components.registry.tracking.new_database import create_database
 from components.settings.registry import RegistrySettings
 from components.training.checkpoint import CheckpointStore, Saver
 from flows.execution import failure
@@ -206,7 +205,7 @@ def test_a_folder_that_cannot_be_written_is_one_sentence():
 def test_a_damaged_database_is_one_sentence(tmp_path):
     """Truncated, as by a full disk, or with pages overwritten."""
     path = tmp_path / "mlflow.db"
-    create_database(path)
+    connect(RegistrySettings(tracking=f"sqlite:///{path}")).models()
     whole = path.read_bytes()
     for content in (whole[:100_000], whole[:4096] + bytes(len(whole) // 2) + whole[4096 + len(whole) // 2 :]):
         path.write_bytes(content)

@@ -6,7 +6,6 @@ import importlib
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -86,11 +85,9 @@ def _root(node: ast.AST) -> str:
     return node.id if isinstance(node, ast.Name) else ""
 
 
-def packages() -> list[Any]:
+def packages() -> list[str]:
     folders = ["flows", "headstart", *(f"components/{each.name}" for each in (ROOT / "components").iterdir())]
-    # The database of MLflow is still made from a copy of its tables.
-    left = pytest.mark.xfail(strict=True, reason="new_database.py")
-    return [pytest.param(each, marks=left if each == "components/registry" else ()) for each in sorted(folders)]
+    return sorted(folders)
 
 
 @pytest.mark.parametrize("folder", packages())

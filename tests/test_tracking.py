@@ -7,7 +7,6 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 from botocore.exceptions import EndpointConnectionError, NoCredentialsError, ReadTimeoutError
@@ -118,10 +117,8 @@ def test_an_object_store_that_does_not_answer(error, kind, step, tmp_path, monke
         raise error
 
     registry = connect(RegistrySettings(tracking=f"sqlite:///{tmp_path / 'mlflow.db'}"))
-    store = SimpleNamespace(list_artifacts=fail if step == "list_artifacts" else lambda _: [])
-    place = "mlflow.store.artifact.artifact_repository_registry.get_artifact_repository"
-    monkeypatch.setattr(place, lambda _: store)
-    monkeypatch.setattr("mlflow.artifacts.download_artifacts", fail)
+    monkeypatch.setattr("mlflow.artifacts.list_artifacts", lambda **_: [])
+    monkeypatch.setattr(f"mlflow.artifacts.{step}", fail)
     monkeypatch.setattr(registry.client, "get_model_version_download_uri", lambda *_: "s3://bucket/model")
     with pytest.raises(RegistryError, match=r"model/1: its files cannot be downloaded from s3://") as raised:
         registry.download(Version("model", "1", "", "run"), tmp_path / "files")

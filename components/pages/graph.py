@@ -19,7 +19,7 @@ from components.core.errors import HeadstartError
 from components.pages.project import Project
 from components.pipeline.jobs import WHOLE
 from components.pipeline.stages import STAGES
-from components.registry.stage import REGISTERED
+from components.registry.register import REGISTERED
 from components.reporting.stage import TRAINED
 
 #: Size of a box, width of the lane of an edge between boxes, and distances, in units of the drawing.

@@ -493,7 +493,7 @@ STAGES: dict[str, Stage] = {
         1440,
     ),
     "register": _acts(
-        "registry.stage:register",
+        "registry.register:register",
         "Registers every model as a version in MLflow",
         each(
             whole,
@@ -511,7 +511,7 @@ STAGES: dict[str, Stage] = {
         writes="registry/registered.json",
     ),
     "promote": _acts(
-        "registry.promote:promote",
+        "registry.contest:promote",
         "Moves the alias champion, or keeps it, with reasons",
         each(
             whole,

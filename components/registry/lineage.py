@@ -14,7 +14,7 @@ from typing import Any, Final
 
 import pyarrow.parquet as pq
 
-from components.core.artifacts import digest_text, json_of, read_manifest
+from components.core.artifacts import Manifest, digest_text, json_of, read_manifest
 from components.core.data_version import UNKNOWN, DataVersion, data_versions, lock_stages
 from components.core.errors import ArtifactError
 from components.core.processors import cores, processor_name
@@ -132,6 +132,7 @@ def provenance(
         for name, identity in identities.items()
     }
     libraries = {key: value for identity in identities.values() for key, value in identity.get("libraries", {}).items()}
+    facts = manifest.facts if (manifest := _manifest(output)) else {}
     outs = {Path(entry["path"]): entry.get("md5") for stage in stages.values() for entry in stage.get("outs", [])}
     published = {}
     for name, values in settings.items():
@@ -150,7 +151,7 @@ def provenance(
         "published": published,
         "parents": [parent.label] if parent is not None else [],
         "teachers": [teacher.label for teacher in teachers],
-        "model": {key: value for key, value in _facts(output).items() if isinstance(value, str | int | float | bool)},
+        "model": {key: value for key, value in facts.items() if isinstance(value, str | int | float | bool)},
         "machine": machine(),
     }
 
@@ -164,17 +165,15 @@ def _identity(out: Path, stage: str) -> dict[str, Any]:
         return {}
 
 
-def _facts(output: Path) -> dict[str, Any]:
+def _manifest(directory: Path) -> Manifest | None:
     try:
-        return read_manifest(output).facts
+        return read_manifest(directory)
     except ArtifactError:
-        return {}
+        return None
 
 
 def _corpus(directory: Path, md5: str | None) -> dict[str, Any]:
-    try:
-        manifest = read_manifest(directory)
-    except ArtifactError:
+    if (manifest := _manifest(directory)) is None:
         return {"md5": md5}
     facts = manifest.facts
     return {
@@ -194,11 +193,10 @@ def _rows(shard: Path) -> int:
 
 
 def _task(directory: Path, md5: str | None) -> dict[str, Any]:
-    try:
-        digests = read_manifest(directory).facts["digests"]
-        rows = {split: _rows(directory / f"{split}.parquet") for split in digests}
-    except (ArtifactError, OSError):
+    if (manifest := _manifest(directory)) is None:
         return {"md5": md5}
+    digests = manifest.facts["digests"]
+    rows = {split: _rows(directory / f"{split}.parquet") for split in digests}
     return {"md5": md5, "digests": digests, "rows": rows}
 
 

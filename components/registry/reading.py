@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import asdict
 from functools import cached_property
@@ -31,6 +32,23 @@ STATE: Final = ".headstart"
 #: Name of the log of `components.registry.ledger`, and of the document of `components.registry.lineage`.
 LEDGER: Final = "headstart.ledger"
 PROVENANCE: Final = "provenance"
+
+
+def _log(answer: Any) -> tuple[dict[int, str], dict[str, str]]:
+    texts, marks = answer
+    return {int(position): text for position, text in texts.items()}, marks
+
+
+#: Method of `Registry` -> how its stored answer is read.
+QUESTIONS: Final[dict[str, Callable[[Any], Any]]] = {
+    "alias": lambda answer: None if answer is None else Version(**answer),
+    "versions": lambda answer: [Version(**each) for each in answer],
+    "models": list,
+    "parameters": dict,
+    "document": lambda answer: answer,
+    "location": str,
+    "read_log": _log,
+}
 
 
 class Reading:
@@ -58,38 +76,21 @@ class Reading:
 
         return connect(self.settings, self._folder)
 
-    def alias(self, name: str, alias: str) -> Version | None:
-        """As of `Registry`, like the methods below."""
-        answer = self._ask("alias", name, alias)
-        return None if answer is None else Version(**answer)
-
-    def versions(self, name: str) -> list[Version]:
-        return [Version(**answer) for answer in self._ask("versions", name)]
+    def __getattr__(self, question: str) -> Any:
+        """A method of `Registry` of `QUESTIONS`."""
+        if question not in QUESTIONS:
+            raise AttributeError(question)
+        return lambda *arguments: QUESTIONS[question](self._ask(question, *arguments))
 
     def find_number(self, name: str, number: str) -> Version | None:
         return next((version for version in self.versions(name) if version.number == str(number)), None)
 
-    def models(self) -> list[str]:
-        return list(self._ask("models"))
-
-    def parameters(self, version: Version) -> dict[str, str]:
-        return dict(self._ask("parameters", version))
-
-    def document(self, version: Version, name: str) -> dict[str, Any] | None:
-        answer: dict[str, Any] | None = self._ask("document", version, name)
-        return answer
-
     def log(self, name: str) -> SimpleNamespace:
         """The log, of which only `read` exists."""
-
-        def read() -> tuple[dict[int, str], dict[str, str]]:
-            texts, marks = self._ask("read_log", name)
-            return {int(position): text for position, text in texts.items()}, marks
-
-        return SimpleNamespace(read=read)
+        return SimpleNamespace(read=lambda: self.read_log(name))
 
     def download(self, version: Version, directory: Path) -> Path:
-        parts = urlsplit(self._ask("location", version))
+        parts = urlsplit(self.location(version))
         bundles = [*Path(unquote(parts.path)).glob("data/*/")]
         if parts.scheme not in ("", "file") or len(bundles) != 1:
             return self.registry.download(version, directory)
@@ -104,7 +105,7 @@ class Reading:
         for name in self.models():
             self.versions(name)
             if (version := self.alias(name, self.settings.alias)) is not None:
-                self._ask("location", version)
+                self.location(version)
                 self.parameters(version)
                 self.document(version, PROVENANCE)
 

@@ -26,3 +26,7 @@ class Version:
     def digest(self) -> str:
         """Content digest of the bundle; empty if the version was not made by Headstart."""
         return self.tags.get("digest", "")
+
+    @property
+    def identity(self) -> dict[str, str]:
+        return {"name": self.name, "version": self.number, "digest": self.digest}

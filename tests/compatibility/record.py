@@ -23,7 +23,7 @@ from components.learners.words.classifier import WordsModel, save_words
 from components.learners.words.features import fit_text
 from components.learners.words.fits import fit_exclusive
 from components.models.encoder import build_model
-from components.registry.candidates import model_content, write_bundle
+from components.registry.register import model_content, write_bundle
 from components.settings.finetune import FinetuneSettings
 from components.settings.training import Training
 from components.tokenization.special import SPECIAL_PIECES

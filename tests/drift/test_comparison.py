@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from components.registry.drift.comparison import chi_square, compare, holm, mean_discrepancy, sequential, told_apart
+from components.registry.drift.comparison import chi_square, compare, holm, mean_discrepancy, told_apart
 from components.registry.drift.measurements import ROW, SKETCH, Measured, Reference
 
 LABELS = ("bug", "question", "praise")
@@ -94,23 +94,12 @@ def test_holm():
     assert holm([0.9, 0.8]) == [1.0, 1.0] and holm([]) == []
 
 
-def test_sequential_p_values_stop_early_and_are_exact_at_the_end():
-    drawn = []
-
-    def draw(count):
-        drawn.append(count)
-        return np.tile([0.0, 2.0], count // 2)  # every second statistic is larger
-
-    assert sequential(1.0, draw, most=10_000) == 10 / 20
-    assert sum(drawn) == 200
-    assert sequential(1.0, lambda count: np.zeros(count), most=999) == 1 / 1000
-
-
 def test_chi_square_agrees_with_the_asymptotic_test():
-    old, new = np.array([300, 200, 100, 0]), np.array([130, 110, 60, 0])
-    wanted = stats.chi2_contingency(np.stack([old[:3], new[:3]])).pvalue
-    assert chi_square(old, new, most=20_000) == pytest.approx(wanted, rel=0.5)
-    assert chi_square(np.array([300, 300]), np.array([10, 290]), most=999) == 1 / 1000
+    counts = np.array([[300, 200, 100, 0], [130, 110, 60, 0]])
+    wanted = stats.chi2_contingency(counts[:, :3]).pvalue
+    assert chi_square(counts, most=20_000) == pytest.approx(wanted, rel=0.1)
+    assert chi_square(np.array([[300, 300], [10, 290]]), most=999) == 1 / 1000
+    assert chi_square(np.array([[0, 300], [0, 290]]), most=999) == 1
 
 
 def test_content_of_another_scale_is_told_apart():

@@ -14,8 +14,8 @@ from components.data.tasks.kinds import scoring_for
 from components.evaluation.aggregates import Cell, Run, TestSplit, make_cells
 from components.evaluation.benefits import family_benefits, label_efficiency
 from components.evaluation.compare import differences, transfer
-from components.registry.judging import scored_rows
-from components.registry.promotion import Scored, TestRows, decide
+from components.registry.contest import scored_rows
+from components.registry.decide import Scored, TestRows, decide
 from components.settings.evaluate import EvaluateSettings
 from components.settings.registry import PromotionRule
 

@@ -12,8 +12,8 @@ from components.evaluation.stage import EvaluateJob, evaluate
 from components.learners.baselines.stage import BaselineJob, baseline
 from components.learners.finetuning.stage import finetune
 from components.learners.loading import load_model
-from components.registry.judging import BEST_BASELINE, rival_of, scored_rows
-from components.registry.promotion import Scored, decide
+from components.registry.contest import BEST_BASELINE, rival_of, scored_rows
+from components.registry.decide import Scored, decide
 from components.settings.registry import PromotionRule
 
 SYSTEM = "ulmfit-adapted"

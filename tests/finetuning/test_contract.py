@@ -25,8 +25,8 @@ from components.learners.loading import load_model
 from components.learners.task_models.classifier import load_classifier
 from components.learners.task_models.kinds import TASKS
 from components.models import FAMILIES
-from components.registry.candidates import model_content, write_bundle
 from components.registry.drift.measurements import projection
+from components.registry.register import model_content, write_bundle
 from components.settings.systems import FROZEN
 from components.settings.training import Training
 from tests.finetuning.interruption import contents, finish_interrupted, with_checkpoints

@@ -228,7 +228,7 @@ def test_the_message_of_a_failure(code, lines, message, final):
         ),
         # The stages that run every time.
         (
-            "import components.registry.stage, components.registry.promote",
+            "import components.registry.register, components.registry.contest",
             "mlflow",
             {"torch", "ray", "sklearn", "scipy.stats", "scipy.optimize", "transformers"},
         ),

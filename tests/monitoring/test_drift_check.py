@@ -13,10 +13,10 @@ from components.core.errors import ConfigError, DataError, RegistryError
 from components.learners.prediction import predict_rows
 from components.pipeline.monitoring.drift_check import check_file, check_traffic, publish, read_inputs
 from components.registry.champion import find_champion, load_champion
+from components.registry.contest import promote
 from components.registry.drift.measurements import REFERENCE, Reference, measure
 from components.registry.drift.traffic import logged, read_traffic, traffic_folder
-from components.registry.promote import promote
-from components.registry.stage import register
+from components.registry.register import register
 from components.registry.tracking import connect
 from components.reporting import findings
 from components.settings.loading import load_params
@@ -35,7 +35,7 @@ def pipeline(finished: Path, tmp_path_factory: pytest.TempPathFactory) -> Pipeli
     shutil.copytree(finished, root, dirs_exist_ok=True)
     made = Pipeline(root)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("components.registry.judging.LATENCY_ROWS", 10)
+        patch.setattr("components.registry.contest.LATENCY_ROWS", 10)
         patch.delenv("MLFLOW_TRACKING_URI", raising=False)
         register(made.register_job())
         promote(made.promote_job())

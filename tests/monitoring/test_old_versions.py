@@ -9,7 +9,7 @@ import pytest
 from components.core.errors import RegistryError
 from components.pipeline.monitoring.garbage import keep, old_versions
 from components.registry.ledger import Entry, State
-from components.registry.stage import register
+from components.registry.register import register
 from components.registry.tracking import Version, connect
 from components.settings.loading import load_params
 from components.settings.params import GcSettings

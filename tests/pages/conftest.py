@@ -25,9 +25,8 @@ from components.learners.baselines.stage import BaselineJob, baseline
 from components.pages.app import Guard, create_app
 from components.pages.project import Project
 from components.pipeline import telemetry as live
-from components.registry.candidates import RegisterJob
-from components.registry.promote import PromoteJob, promote
-from components.registry.stage import register
+from components.registry.contest import PromoteJob, promote
+from components.registry.register import RegisterJob, register
 from components.registry.tracking import connect
 from components.reporting.stage import ReportJob, report
 from components.settings.evaluate import EvaluateSettings
@@ -107,7 +106,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory, empty_database: Path) -> 
     with pytest.MonkeyPatch.context() as patch:
         patch.delenv("MLFLOW_TRACKING_URI", raising=False)
         patch.setenv(RUN_ID, RUN)
-        patch.setattr("components.registry.judging.LATENCY_ROWS", 5)
+        patch.setattr("components.registry.contest.LATENCY_ROWS", 5)
         data = {f"examples/{TASK}": Path("data") / TASK}
         job = {"registry": registry, "out": out, "families": [], "tasks": [TASK], "starts": [], "parameters": {}}
         register(RegisterJob.model_validate({**job, "project": root, "data": data}))

@@ -37,9 +37,17 @@ def set_by_hand(registry: Registry, version: str) -> None:
     registry.client.set_registered_model_alias(M, A, version)
 
 
+def state_of(registry: Registry) -> State:
+    return Ledger(registry).state(M, A)
+
+
+def observed(registry: Registry) -> tuple[State, Version | None, list[str]]:
+    return observe(registry, Ledger(registry), model=M, alias=A)
+
+
 def promote(registry: Registry, version: Version, action: Any = "promote", **facts: Any) -> State:
     ledger = Ledger(registry)
-    state, _, _ = observe(registry, ledger, model=M, alias=A)
+    state, _, _ = observed(registry)
     return move(registry, ledger, state, action=action, after=version, reasons=["better"], **facts)
 
 
@@ -62,7 +70,7 @@ def _contend(uri: str, rounds: int, barrier: Any, version: str, results: Any) ->
     registry = connect(RegistrySettings(tracking=uri))
     ledger, mine = Ledger(registry), registry.get(M, version)
     for _ in range(rounds):
-        state, _, _ = observe(registry, ledger, model=M, alias=A)
+        state, _, _ = observed(registry)
         barrier.wait(120)
         try:
             move(registry, ledger, state, action="promote", after=mine, reasons=[])

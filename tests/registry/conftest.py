@@ -23,13 +23,15 @@ from components.data.segmenters import Segmentation
 from components.data.tasks.examples import ExamplesJob, examples, read_facts, read_split
 from components.data.tasks.results import KIND as FINETUNED
 from components.data.tasks.results import RunResult, write_results
+from components.learners.prediction import Classifier
 from components.learners.task_models.classifier import TextClassifier, load_classifier
 from components.learners.task_models.kinds import find_task
 from components.learners.task_models.model import TaskModel
 from components.models.encoder import KIND as ENCODER
 from components.models.encoder import build_model, save_encoder
-from components.registry.candidates import RegisterJob
-from components.registry.promote import PromoteJob
+from components.registry.champion import load_champion
+from components.registry.contest import PromoteJob, promote
+from components.registry.register import RegisterJob, register
 from components.registry.tracking import Registry, connect
 from components.settings.finetune import FinetuneSettings
 from components.settings.registry import PromotionRule, RegistrySettings
@@ -83,6 +85,21 @@ class Pipeline:
             examples={"letters": self.out / "examples" / "letters"},
             out=self.out,
         )
+
+    @property
+    def registry(self) -> Registry:
+        return connect(self.settings)
+
+    def champion(self) -> Classifier:
+        return load_champion(self.settings, "letters")
+
+    def registered(self, **changes: object) -> dict:
+        """What the stage `register` writes."""
+        return dict(json.loads(register(self.register_job(**changes)).read_text()))
+
+    def promoted(self, **rule: object) -> dict:
+        """What the stage `promote` writes."""
+        return dict(json.loads(promote(self.promote_job(**rule)).read_text()))
 
     def write_encoder(self, start: Start, *, seed: int) -> None:
         tokenizer = self.root / "tokenizer"

@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-import json
-
 from components.learners.prediction import predict_rows
 from components.learners.task_models.classifier import TextClassifier
 from components.registry.ledger import Ledger
-from components.registry.promote import promote
-from components.registry.stage import register
-from components.registry.tracking import connect
 from tests.registry.conftest import Pipeline
 
 NAME = "headstart-letters"
@@ -19,12 +14,12 @@ def run(pipeline: Pipeline, *, knows: int | None = None, **rule: object) -> dict
     """Register the adapted classifier, which knows `knows` letters, and promote; returns the decision."""
     if knows is not None:
         pipeline.write_classifier("adapted", knows=knows)
-    register(pipeline.register_job(starts=["adapted"]))
-    return json.loads(promote(pipeline.promote_job(**rule)).read_text())["decisions"]["letters"]
+    pipeline.registered(starts=["adapted"])
+    return pipeline.promoted(**rule)["decisions"]["letters"]
 
 
 def champion(pipeline: Pipeline) -> str | None:
-    version = connect(pipeline.settings).alias(NAME, "champion")
+    version = pipeline.registry.alias(NAME, "champion")
     return version.number if version is not None else None
 
 
@@ -33,11 +28,11 @@ def labels_of(classifier: TextClassifier, *texts: str) -> list[str]:
 
 
 def events(pipeline: Pipeline) -> list[str]:
-    return [entry.event for entry in Ledger(connect(pipeline.settings)).entries()]
+    return [entry.event for entry in Ledger(pipeline.registry).entries()]
 
 
 def champions(pipeline: Pipeline) -> list[str]:
-    return [number for number, _ in Ledger(connect(pipeline.settings)).state(NAME, "champion").champions]
+    return [number for number, _ in Ledger(pipeline.registry).state(NAME, "champion").champions]
 
 
 def must_not_be_called(*_: object) -> None:

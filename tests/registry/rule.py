@@ -8,7 +8,7 @@ import numpy as np
 from scipy import sparse
 
 from components.data.scoring.classification import Classification
-from components.registry.promotion import Latency, Scored, TestRows
+from components.registry.decide import Decision, Latency, Scored, TestRows, decide
 from components.settings.registry import PromotionRule
 
 ROWS = 400
@@ -51,3 +51,10 @@ def scored(name: str, right: int | None, **changes: object) -> Scored:
 
 
 CHAMPION = scored("champion", 280)
+
+
+def decided(
+    candidate: Scored, champion: Scored | None = CHAMPION, *, rows: TestRows = TEST, uses: int = 1, **rule: object
+) -> Decision:
+    """The decision by `RULE` with these changes."""
+    return decide(candidate, champion, RULE.model_copy(update=rule), rows=rows, test_uses=uses)

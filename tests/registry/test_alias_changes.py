@@ -11,10 +11,10 @@ from datetime import timedelta
 import pytest
 
 from components.core.errors import RegistryError
-from components.registry.aliases import move, observe, rollback
+from components.registry.aliases import move, rollback
 from components.registry.ledger import Ledger, OvertakenError, in_words
 from components.registry.tracking import Log, Registry, Version, connect
-from tests.registry.aliases import A, M, add, contend, number, promote, set_by_hand
+from tests.registry.aliases import A, M, add, contend, number, observed, promote, set_by_hand, state_of
 
 
 @pytest.fixture(scope="session")
@@ -57,7 +57,7 @@ def test_a_change_of_another_state_is_refused_and_changes_nothing(registry):
     versions = [add(registry, digest) for digest in "abc"]
     promote(registry, versions[0])
     ledger = Ledger(registry)
-    seen, _, _ = observe(registry, ledger, model=M, alias=A)
+    seen, _, _ = observed(registry)
     promote(registry, versions[1])
 
     with pytest.raises(OvertakenError, match=rf"^{M}@{A}: was moved from version 1 to 2 meanwhile; run this again$"):
@@ -80,7 +80,7 @@ def test_a_writer_that_was_suspended_does_not_overwrite_a_newer_change(registry,
     monkeypatch.setattr(Registry, "set_alias", late)
     promote(registry, versions[1])
     assert number(registry) == "1"
-    assert Ledger(registry).state(M, A).vetoes.keys() == {"b"}
+    assert state_of(registry).vetoes.keys() == {"b"}
 
 
 def test_the_late_request_of_a_writer_that_died_is_no_move_by_hand(registry, monkeypatch):
@@ -92,7 +92,7 @@ def test_the_late_request_of_a_writer_that_died_is_no_move_by_hand(registry, mon
         promote(registry, versions[2])
     set_by_hand(registry, "2")  # its request arrives
 
-    state, present, sentences = observe(registry, Ledger(registry), model=M, alias=A)
+    state, present, sentences = observed(registry)
     assert present is not None and present.number == "3" == number(registry)
     assert [change["action"] for change in state.changes] == ["promote"] * 3
     assert sentences == [f"interrupted promote of {M} from version 2 to 3: finished"]
@@ -100,7 +100,7 @@ def test_the_late_request_of_a_writer_that_died_is_no_move_by_hand(registry, mon
     # Much later it is a person.
     monkeypatch.setattr("components.registry.aliases.LATE", timedelta(0))
     set_by_hand(registry, "2")
-    state, present, sentences = observe(registry, Ledger(registry), model=M, alias=A)
+    state, present, sentences = observed(registry)
     assert present is not None and present.number == "2"
     assert sentences == [f"{M}@{A}: version 2 was set by hand in MLflow; it is respected"]
 
@@ -109,12 +109,12 @@ def test_a_move_by_hand_between_observation_and_change_is_respected(registry):
     versions = [add(registry, digest) for digest in "abc"]
     promote(registry, versions[0])
     ledger = Ledger(registry)
-    seen, _, _ = observe(registry, ledger, model=M, alias=A)
+    seen, _, _ = observed(registry)
     set_by_hand(registry, "2")
     with pytest.raises(OvertakenError, match="the alias was moved to version 2 by hand meanwhile; run this again"):
         move(registry, ledger, seen, action="promote", after=versions[2], reasons=[])
     assert number(registry) == "2"
-    state, _, _ = observe(registry, ledger, model=M, alias=A)
+    state, _, _ = observed(registry)
     assert [change["action"] for change in state.changes] == ["promote", "hand"]
 
 
@@ -136,7 +136,7 @@ def test_an_interrupted_change_is_abandoned_after_a_move_by_hand(registry, monke
     _interrupted_promote(registry, versions[1], monkeypatch)
     set_by_hand(registry, "3")
 
-    state, _, sentences = observe(registry, Ledger(registry), model=M, alias=A)
+    state, _, sentences = observed(registry)
     assert sentences == [
         f"interrupted promote of {M} from version 1 to 2: abandoned, the alias now points to version 3",
         f"{M}@{A}: version 3 was set by hand in MLflow; it is respected",
@@ -149,7 +149,7 @@ def test_an_interrupted_change_to_a_deleted_version_is_abandoned(registry, monke
     promote(registry, versions[0])
     _interrupted_promote(registry, versions[1], monkeypatch)
     registry.client.delete_model_version(M, "2")
-    state, present, sentences = observe(registry, Ledger(registry), model=M, alias=A)
+    state, present, sentences = observed(registry)
     assert sentences == [f"interrupted promote of {M} from version 1 to 2: abandoned, version 2 was deleted"]
     assert present is not None and present.number == "1"
     assert state.last is not None and state.last["after"] == "1"
@@ -186,11 +186,11 @@ def test_a_process_that_ends_at_any_request_leaves_nothing_that_needs_a_person(r
             promote(registry, version)
         assert requests == steps[: int(limit)]
         expected, limit = before if limit == 1 else version.number, 0
-        _, present, _ = observe(registry, Ledger(registry), model=M, alias=A)
+        _, present, _ = observed(registry)
         assert present is not None and present.number == number(registry) == expected
-        last = Ledger(registry).state(M, A).last
+        last = state_of(registry).last
         assert last is not None and last["after"] == present.number and last.mark
-    assert {change["action"] for change in Ledger(registry).state(M, A).changes} == {"promote"}
+    assert {change["action"] for change in state_of(registry).changes} == {"promote"}
 
 
 def test_rollback_passes_over_deleted_versions_and_vetoes_what_it_leaves(registry):
@@ -201,14 +201,14 @@ def test_rollback_passes_over_deleted_versions_and_vetoes_what_it_leaves(registr
     lines = ["version 3 was deleted and is passed over", f"{M}@{A}: version 2 restored, version 4 rolled back"]
     assert rollback(registry.settings, "letters") == lines
     assert number(registry) == "2"
-    assert Ledger(registry).state(M, A).vetoes.keys() == {"c", "d"}
+    assert state_of(registry).vetoes.keys() == {"c", "d"}
     assert "rolled_back" in registry.get(M, "4").tags
 
     # A vetoed content that a person chooses, and its rollback by number.
     promote(registry, registry.get(M, "4"), action="assign")
     lines = rollback(registry.settings, "letters", to="1")
     assert (lines, number(registry)) == ([f"{M}@{A}: version 1 restored, version 4 rolled back"], "1")
-    assert Ledger(registry).state(M, A).vetoes.keys() == {"b", "c", "d"}
+    assert state_of(registry).vetoes.keys() == {"b", "c", "d"}
     with pytest.raises(RegistryError, match=rf"^{M}: no champion is recorded before version 1 that still exists"):
         rollback(registry.settings, "letters")
 
@@ -230,29 +230,14 @@ def test_numbers_that_start_again_are_other_versions(registry):
         promote(registry, add(registry, digest))
     registry.client.delete_registered_model(M)
     with pytest.raises(RegistryError, match="version 2 was the champion, and the version was deleted"):
-        observe(registry, Ledger(registry), model=M, alias=A)
+        observed(registry)
     add(registry, "other")
     with pytest.raises(RegistryError, match=r"no champion is recorded before version 2 that still exists"):
         rollback(registry.settings, "letters")  # version 1 is not the former champion
     add(registry, "another")
     set_by_hand(registry, "2")
-    state, _, _ = observe(registry, Ledger(registry), model=M, alias=A)
+    state, _, _ = observed(registry)
     assert [(change["action"], change["after_digest"]) for change in state.changes][-1] == ("hand", "another")
-
-
-@pytest.mark.parametrize("what", ["alias", "version"])
-def test_a_deleted_champion_is_an_error(registry, what):
-    promote(registry, add(registry, "a"))
-    if what == "alias":
-        registry.client.delete_registered_model_alias(M, A)
-    else:
-        registry.client.delete_model_version(M, "1")
-    message = (
-        rf"^{M}@{A}: version 1 was the champion, and the {what} was deleted in MLflow; choose a champion with "
-        r"`headstart promote --version V --reason TEXT` or `headstart rollback`, or restore the alias in MLflow$"
-    )
-    with pytest.raises(RegistryError, match=message):
-        observe(registry, Ledger(registry), model=M, alias=A)
 
 
 @pytest.mark.parametrize(
@@ -264,11 +249,11 @@ def test_a_password_that_equals_a_word_of_an_entry_changes_no_alias_and_no_histo
     promote(registry, first)
     promote(registry, second)
     ledger = Ledger(registry)
-    state, _, _ = observe(registry, ledger, model=M, alias=A)
+    state, _, _ = observed(registry)
     reasons = [f"bad answers, see {secret}"]
     move(registry, ledger, state, action="rollback", after=first, reasons=reasons, vetoes=[second.digest])
     assert number(registry) == first.number
-    last = Ledger(registry).state(M, A).last
+    last = state_of(registry).last
     assert last is not None
     assert (last["action"], last["after"], last["after_digest"]) == ("rollback", first.number, f"{secret}-a")
     assert last["reasons"] == ["bad answers, see ***"]

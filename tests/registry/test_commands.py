@@ -10,11 +10,11 @@ from typer.testing import CliRunner
 
 from components.cli import main as cli
 from components.core.errors import ConfigError, RegistryError
-from components.registry.aliases import assign, describe_champion, history, observe, parse_time, rollback
+from components.registry.aliases import assign, describe_champion, history, parse_time, rollback
 from components.registry.ledger import Ledger
 from flows import promote as promotion
 from flows.repository import locked
-from tests.registry.aliases import A, M, add, number, promote, set_by_hand
+from tests.registry.aliases import A, M, add, number, observed, promote, set_by_hand
 
 ROOT = Path(__file__).parents[2]
 TIME = r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d UTC"
@@ -55,7 +55,7 @@ def test_champion_answers_who_was_and_why(registry):
 
     set_by_hand(registry, "1")
     assert describe_champion(settings, "letters")[-1] == f"{M}@{A}: now points to version 1, set by hand in MLflow"
-    observe(registry, Ledger(registry), model=M, alias=A)
+    observed(registry)
     matches(
         describe_champion(settings, "letters"),
         f"{M}@{A}: version 1 since {TIME}",

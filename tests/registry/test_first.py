@@ -6,15 +6,11 @@ from typing import Any
 
 import pytest
 
-import components.registry.promote as stage
 from components.learners.baselines.stage import BaselineJob, baseline
 from components.learners.words.classifier import WordsClassifier
-from components.registry.champion import load_champion
-from components.registry.judging import Contest
+from components.registry.contest import Contest
+from components.registry.decide import Decision
 from components.registry.ledger import Ledger
-from components.registry.promote import first_champion, promote
-from components.registry.stage import register
-from components.registry.tracking import connect
 from components.settings.registry import PromotionRule
 
 WORDS, FROZEN, TUNED = "tfidf-words", "ulmfit-adapted-frozen", "ulmfit-adapted"
@@ -24,11 +20,10 @@ ENTRIES = [
 ]
 
 
-def decision(verdict: str, against: str, gain: float | None = 0.04) -> dict[str, Any]:
-    low, high = (None, None) if gain is None else (gain - 0.1, gain + 0.1)
-    result = {"verdict": verdict, "against": against, "gain": gain, "low": low, "high": high}
-    result |= {"metric": "macro_f1", "candidate_score": 0.64, "champion_score": 0.6}
-    return result | {"reasons": [f"{verdict} against {against}"]}
+def decision(verdict: str, against: str, gain: float = 0.04) -> Decision:
+    scores = {"candidate_score": 0.64, "champion_score": 0.6, "gain": gain, "low": gain - 0.1, "high": gain + 0.1}
+    result = {"verdict": verdict, "mode": "superiority", "metric": "macro_f1", "against": against}
+    return Decision.of({**result, **scores, "reasons": [f"{verdict} against {against}"]})
 
 
 #: Words against chance, and the challenger against the frozen encoder.
@@ -91,9 +86,9 @@ def test_the_cheapest_candidate_that_is_better_than_chance(
         get=lambda name, version: SimpleNamespace(name=name, number=version, label=f"{name}/{version}")
     )
     (tmp_path / "finetuned" / "task" / "ulmfit-adapted").mkdir(parents=True)
-    monkeypatch.setattr(stage, "judge", judged)
-    monkeypatch.setattr(stage, "decision_key", lambda *_, **__: "key")
-    monkeypatch.setattr(Contest, "record", lambda *_, **__: None)
+    monkeypatch.setattr(Contest, "judge", judged)
+    monkeypatch.setattr("components.registry.contest.decision_key", lambda *_, **__: "key")
+    monkeypatch.setattr(Contest, "_recorded", lambda contest, version, made, key: made())
     state: Any = SimpleNamespace(
         decisions=(), refusal=lambda registry, version: "barred" if systems[version.number] in refused else ""
     )
@@ -102,7 +97,7 @@ def test_the_cheapest_candidate_that_is_better_than_chance(
     contest = Contest(PromotionRule(), ledger, "task", tmp_path, tmp_path, state, entry, ENTRIES)
     against = "most frequent class" if challenger == WORDS else f"baseline {WORDS}"
     verdict = verdicts.get((challenger, ""), "inconclusive")
-    result = first_champion(contest, decision(verdict, against, gain))
+    result = contest.first_champion(decision(verdict, against, gain))
     assert seen == compared
     # Comparisons with the constant prediction are counted apart.
     assert counts == list(range(len(counts)))
@@ -112,8 +107,8 @@ def test_the_cheapest_candidate_that_is_better_than_chance(
         assert isinstance(result, tuple)
         version, made = result
         assert systems[version.number] == chosen
-        assert made["first"] is True
-        assert made["reasons"][0].startswith(f"m/{version.number} ({chosen}) is the first champion because ")
+        assert made.first
+        assert made.reasons[0].startswith(f"m/{version.number} ({chosen}) is the first champion because ")
 
 
 def test_words_are_served_until_a_challenger_is_better(pipeline):
@@ -123,7 +118,7 @@ def test_words_are_served_until_a_challenger_is_better(pipeline):
     out = pipeline.out / "finetuned" / "letters" / "baselines"
     baseline(BaselineJob(examples=pipeline.out / "examples" / "letters", output=out))
     pipeline.write_classifier("adapted", knows=25)
-    registered = json.loads(register(pipeline.register_job(starts=["adapted"])).read_text())
+    registered = pipeline.registered(starts=["adapted"])
     candidates = registered["candidates"]["letters"]
     assert [entry["system"] for entry in candidates] == ["tfidf-words-characters", "ulmfit-adapted"]
     # As if the score of selection of the fine-tuned model were the highest.
@@ -132,7 +127,7 @@ def test_words_are_served_until_a_challenger_is_better(pipeline):
     listing.write_text(json.dumps(registered))
 
     def decided():
-        written = json.loads(promote(pipeline.promote_job(confidence=0.9999)).read_text())
+        written = pipeline.promoted(confidence=0.9999)
         return dict(written["decisions"]["letters"])
 
     made = decided()
@@ -146,12 +141,12 @@ def test_words_are_served_until_a_challenger_is_better(pipeline):
         "-0.0385, between -"
     )
     assert made["test_uses"] == 1, "comparisons with chance have an error of their own"
-    registry = connect(pipeline.settings)
+    registry = pipeline.registry
     assert registry.get(name, made["alias_after"]).tags["decision"].startswith("promote; ")
     state = Ledger(registry).state(name, "champion")
     assert state.last is not None and list(state.last["reasons"]) == made["reasons"]
     assert [entry["decision"]["verdict"] for entry in state.decisions] == ["inconclusive", "promote"]
-    assert isinstance(load_champion(pipeline.settings, "letters"), WordsClassifier)
+    assert isinstance(pipeline.champion(), WordsClassifier)
 
     later = decided()
     assert (later["candidate"]["version"], later["alias_after"]) == (candidates[1]["version"], made["alias_after"])
@@ -165,16 +160,16 @@ def test_words_are_served_until_a_challenger_is_better(pipeline):
 def test_a_crash_before_the_move_repeats_no_comparison(pipeline, monkeypatch):
     pipeline.write_baselines(pairs=20)
     pipeline.write_classifier("adapted", knows=21)
-    register(pipeline.register_job(starts=["adapted"]))
+    pipeline.registered(starts=["adapted"])
 
     def killed(*_, **__):
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr("components.registry.promote.move", killed)
+        patch.setattr("components.registry.contest.move", killed)
         with pytest.raises(KeyboardInterrupt):
-            promote(pipeline.promote_job(confidence=0.9999))
-    monkeypatch.setattr("components.registry.judging.load_version", killed)
-    made = json.loads(promote(pipeline.promote_job(confidence=0.9999)).read_text())["decisions"]["letters"]
+            pipeline.promoted(confidence=0.9999)
+    monkeypatch.setattr("components.registry.contest.load_version", killed)
+    made = pipeline.promoted(confidence=0.9999)["decisions"]["letters"]
     assert (made["verdict"], made["alias_after"], made["against"]) == ("promote", "1", "most frequent class")
     assert "it is not shown to be better: accuracy 0.8077 against 0.7692 of baseline pairs" in made["reasons"][0]

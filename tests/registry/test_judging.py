@@ -13,12 +13,10 @@ import torch
 from components.core.errors import ArtifactError, RegistryUnavailableError, SchemaError
 from components.data.tasks.data import Split
 from components.data.tasks.examples import TaskFacts
-from components.registry.champion import load_champion, load_version
-from components.registry.judging import ROUNDS, measure_latency, scored_rows
-from components.registry.promote import promote
-from components.registry.promotion import Latency
-from components.registry.stage import register
-from components.registry.tracking import Registry, Version, connect
+from components.registry.champion import load_version
+from components.registry.contest import ROUNDS, measure_latency, promote, scored_rows
+from components.registry.decide import Latency
+from components.registry.tracking import Registry, Version
 from components.serving.models import FixedModel
 from headstart import load
 from tests.registry.conftest import LABELS, Pipeline
@@ -30,7 +28,7 @@ def test_latency_is_measured_once_per_artifact(pipeline, monkeypatch):
         return Latency(99_999.0, (99_999.0,) * ROUNDS, conditions)
 
     with monkeypatch.context() as patch:
-        patch.setattr("components.registry.judging.measure_latency", slow)
+        patch.setattr("components.registry.contest.measure_latency", slow)
         decision = run(pipeline)
     assert decision["verdict"] == "reject"
     reason = decision["reasons"][0]
@@ -39,9 +37,9 @@ def test_latency_is_measured_once_per_artifact(pipeline, monkeypatch):
     )
 
     # A second attempt finds the stored value and does not measure until it passes.
-    monkeypatch.setattr("components.registry.judging.measure_latency", must_not_be_called)
+    monkeypatch.setattr("components.registry.contest.measure_latency", must_not_be_called)
     assert run(pipeline)["reasons"] == decision["reasons"]
-    stored = json.loads(connect(pipeline.settings).get(NAME, "1").tags["latency"])
+    stored = json.loads(pipeline.registry.get(NAME, "1").tags["latency"])
     ((conditions, latency),) = stored.items()
     assert (latency["median"], conditions in decision["reasons"][0]) == (99_999.0, True)
 
@@ -69,7 +67,7 @@ def test_latency_is_the_processor_time_of_one_text_in_the_median_pass(monkeypatc
 
 
 def test_a_rule_without_latency_measures_none(pipeline, monkeypatch):
-    monkeypatch.setattr("components.registry.judging.measure_latency", must_not_be_called)
+    monkeypatch.setattr("components.registry.contest.measure_latency", must_not_be_called)
     decision = run(pipeline, latency_ms=None)
     assert (decision["verdict"], decision["candidate"]["latency_ms"]) == ("promote", None)
 
@@ -79,7 +77,7 @@ def test_nothing_is_decided_while_the_files_cannot_be_downloaded(pipeline, monke
         raise RegistryUnavailableError("no answer")
 
     with monkeypatch.context() as patch:
-        patch.setattr("components.registry.judging.load_version", away)
+        patch.setattr("components.registry.contest.load_version", away)
         with pytest.raises(RegistryUnavailableError, match="no answer"):
             run(pipeline)
     assert champion(pipeline) is None
@@ -110,7 +108,7 @@ def test_an_altered_champion_gives_an_inconclusive_verdict(pipeline):
     assert "head.safetensors: altered since it was written (SHA-256 differs)" in decision["reasons"][0]
     assert champion(pipeline) == "1"
     with pytest.raises(ArtifactError, match=r"head.safetensors: altered since it was written \(SHA-256 differs\)"):
-        load_champion(pipeline.settings, "letters")
+        pipeline.champion()
 
 
 def test_a_replaced_bundle_is_detected_by_the_registered_digest(pipeline):
@@ -123,7 +121,7 @@ def test_a_replaced_bundle_is_detected_by_the_registered_digest(pipeline):
         (bundle / name).write_bytes((other / name).read_bytes())
 
     with pytest.raises(ArtifactError, match=rf"^{NAME}/1: its files are not the ones that were registered"):
-        load_champion(pipeline.settings, "letters")
+        pipeline.champion()
 
 
 def test_a_champion_of_another_test_version_is_scored_again(pipeline):
@@ -141,8 +139,8 @@ ROWS = [("a",), ("bb",), ("ccc",)]
 
 def registered(pipeline: Pipeline) -> tuple[Registry, Version, Path]:
     """The registry, the version of the adapted classifier, and its folder in the artifact store."""
-    register(pipeline.register_job(starts=["adapted"]))
-    registry = connect(pipeline.settings)
+    pipeline.registered(starts=["adapted"])
+    registry = pipeline.registry
     (head,) = pipeline.root.glob("mlruns/**/head.safetensors")
     return registry, registry.get("headstart-letters", "1"), head.parents[2]
 

@@ -1,6 +1,5 @@
-"""A local registry: the champion is read without MLflow, a new database is the one that MLflow's migrations make."""
+"""A local registry: the champion is read without MLflow."""
 
-import re
 import subprocess
 import sys
 from pathlib import Path
@@ -16,11 +15,8 @@ from components.learners.prediction import predict_rows
 from components.registry.champion import fetched_champion, find_champion, load_champion
 from components.registry.exports import champion
 from components.registry.ledger import Ledger
-from components.registry.promote import promote
 from components.registry.reading import Reading
-from components.registry.stage import register
 from components.registry.tracking import connect
-from components.registry.tracking.new_database import DUMP, create_database, dump_database
 from components.settings.registry import RegistrySettings
 from headstart import load
 from tests.registry.conftest import Pipeline
@@ -33,8 +29,8 @@ def promoted(pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch) -> Pipeline:
     pipeline.write_examples(budgets=["all"])
     words = pipeline.out / "finetuned" / "letters" / "baselines"
     baseline(BaselineJob(examples=pipeline.out / "examples" / "letters", output=words))
-    register(pipeline.register_job(starts=["adapted"]))
-    promote(pipeline.promote_job())
+    pipeline.registered(starts=["adapted"])
+    pipeline.promoted()
     return pipeline
 
 
@@ -115,25 +111,6 @@ def test_prediction_imports_neither_mlflow_nor_torch_nor_scikit_learn(promoted):
     assert done.stdout == "1 []\n"
 
 
-def test_the_dump_is_the_one_of_the_installed_mlflow():
-    """The migrations create indices and constraints in any order."""
-
-    def parts(dump):
-        return sorted(sorted(re.split(r", |\(|\)|;", line)) for line in dump.splitlines())
-
-    assert parts(dump_database()) == parts(DUMP.read_text()), (
-        "run `python -m components.registry.tracking.new_database`"
-    )
-
-
-def test_a_database_that_exists_is_kept(tmp_path):
-    (tmp_path / "mlflow.db").write_bytes(b"content")
-    create_database(tmp_path / "mlflow.db")
-    assert (tmp_path / "mlflow.db").read_bytes() == b"content"
-    create_database(tmp_path / "new.db")
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["mlflow.db", "new.db"]
-
-
 # Registered models from Python (`headstart.load`).
 
 
@@ -144,10 +121,10 @@ def test_the_champion_and_a_version(pipeline, tmp_path):
     params = yaml.safe_load((Path(__file__).parents[2] / "params.yaml").read_text())
     params["registry"] = {"tracking": pipeline.settings.tracking}
     (tmp_path / "params.yaml").write_text(yaml.safe_dump(params))
-    register(pipeline.register_job(starts=["adapted"]))
-    promote(pipeline.promote_job())
+    pipeline.registered(starts=["adapted"])
+    pipeline.promoted()
     model = load("letters", params=tmp_path / "params.yaml")
-    served = predict_rows(load_champion(pipeline.settings, "letters"), [(text,) for text in TEXTS])
+    served = predict_rows(pipeline.champion(), [(text,) for text in TEXTS])
     actual = model.predict(TEXTS)
     assert actual["confidence"].tolist() == [answer["confidence"] for answer in served if answer]
     assert actual["label"].tolist() == [answer["label"] for answer in served if answer]

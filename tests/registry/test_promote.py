@@ -9,11 +9,9 @@ import pytest
 from components.core.errors import ArtifactError, ConfigError, RegistryError
 from components.registry.aliases import rollback
 from components.registry.champion import load_champion
+from components.registry.contest import promote
+from components.registry.explain import Evaluated
 from components.registry.ledger import Ledger
-from components.registry.promote import promote
-from components.registry.runs import evaluation_warnings, recipe_difference
-from components.registry.stage import register
-from components.registry.tracking import connect
 from tests.registry.promoting import NAME, champion, champions, events, labels_of, must_not_be_called, run
 
 
@@ -31,7 +29,7 @@ def test_the_first_model_is_promoted_and_predicts(pipeline):
     assert champion(pipeline) == "1"
     assert events(pipeline) == ["decision", "change"]
 
-    loaded = load_champion(pipeline.settings, "letters")
+    loaded = pipeline.champion()
     assert labels_of(loaded, "a", "bb", "c", "d", "z") == ["x", "y", "z", "x", "z"]
 
 
@@ -48,7 +46,7 @@ def test_a_better_challenger_replaces_the_champion_and_rollback_restores_it(pipe
     lines = rollback(pipeline.settings, "letters")
     assert lines == [f"{NAME}@champion: version 1 restored, version 2 rolled back"]
     assert champion(pipeline) == "1"
-    change = Ledger(connect(pipeline.settings)).state(NAME, "champion").last
+    change = Ledger(pipeline.registry).state(NAME, "champion").last
     assert change is not None
     assert (change["action"], change["before"], change["after"]) == ("rollback", "2", "1")
     assert champions(pipeline) == ["1"]
@@ -67,8 +65,8 @@ def test_a_better_challenger_replaces_the_champion_and_rollback_restores_it(pipe
 def test_the_same_content_changes_nothing_and_is_not_scored(pipeline, monkeypatch):
     run(pipeline)
     before = events(pipeline)
-    monkeypatch.setattr("components.registry.judging.load_version", must_not_be_called)
-    monkeypatch.setattr("components.registry.judging.read_split", must_not_be_called)
+    monkeypatch.setattr("components.registry.contest.load_version", must_not_be_called)
+    monkeypatch.setattr("components.registry.contest.read_split", must_not_be_called)
     decision = run(pipeline)
 
     assert decision["verdict"] == "unchanged"
@@ -82,7 +80,7 @@ def test_a_decision_with_the_same_inputs_is_not_repeated(pipeline, monkeypatch):
     first = run(pipeline, knows=16)
     before = events(pipeline)
     with monkeypatch.context() as patch:
-        patch.setattr("components.registry.judging.load_version", must_not_be_called)
+        patch.setattr("components.registry.contest.load_version", must_not_be_called)
         assert run(pipeline) == first
     assert events(pipeline) == before
 
@@ -93,7 +91,7 @@ def test_a_decision_with_the_same_inputs_is_not_repeated(pipeline, monkeypatch):
 
 
 def test_a_verdict_without_a_comparison_is_not_final(pipeline):
-    register(pipeline.register_job(starts=["adapted"]))
+    pipeline.registered(starts=["adapted"])
     models = pipeline.root / "mlruns" / "models"
     models.rename(pipeline.root / "elsewhere")
     decision = run(pipeline)
@@ -197,16 +195,19 @@ def test_warnings_of_the_evaluation_are_part_of_the_decision(pipeline):
     better = [system("tfidf-words", 0.4), system("ulmfit-adapted", 0.58)]
     evaluation.write_text(json.dumps({"main": "macro_f1", "systems": better, "transfer": {}}))
     for folder, name in ((evaluation.parent, "ulmfit-adapted"), (evaluation.parent / "nowhere", "ulmfit-adapted")):
-        assert evaluation_warnings(folder, name) == []
+        assert Evaluated.read(folder).warnings(name) == []
     evaluation.write_text("{")
+    with pytest.raises(ArtifactError, match=r"evaluation.json: cannot be read .* run the stage evaluate again"):
+        Evaluated.read(evaluation.parent)
+    evaluation.write_text(json.dumps({"main": "macro_f1", "systems": better}))
     with pytest.raises(ArtifactError, match=r"evaluation.json: damaged .* run the stage evaluate again"):
-        evaluation_warnings(evaluation.parent, "ulmfit-adapted")
+        Evaluated.read(evaluation.parent)
 
 
 def test_only_production_moves_the_champion(pipeline):
     run(pipeline, knows=14)
     pipeline.write_classifier("adapted", knows=24)
-    register(pipeline.register_job(starts=["adapted"]))
+    pipeline.registered(starts=["adapted"])
     experiment = pipeline.settings.model_copy(update={"production": False})
     job = pipeline.promote_job(largest_slice_loss=1.0).model_copy(update={"registry": experiment})
     decision = json.loads(promote(job).read_text())["decisions"]["letters"]
@@ -215,12 +216,12 @@ def test_only_production_moves_the_champion(pipeline):
         "most frequent class",
         None,
     )
-    registry = connect(pipeline.settings)
+    registry = pipeline.registry
     assert champion(pipeline) == "1"
     best = registry.alias(NAME, "best")
     assert best is not None and best.number == "2"
     assert labels_of(load_champion(experiment, "letters"), "w") == ["y"]
-    assert labels_of(load_champion(pipeline.settings, "letters"), "w") != ["y"]
+    assert labels_of(pipeline.champion(), "w") != ["y"]
 
 
 def test_unreadable_baselines_are_inconclusive(pipeline):
@@ -246,5 +247,5 @@ def test_the_difference_of_the_recipes_stands_beside_the_decision(pipeline):
     assert (decision["verdict"], decision["recipe"]) == (
         "promote", f"as recipes, ulmfit-adapted minus pairs: {sentence}"
     )  # fmt: skip
-    assert recipe_difference(evaluation, "ulmfit-adapted", "ulmfit-adapted") == "", "one recipe"
-    assert recipe_difference(evaluation / "nowhere", "ulmfit-adapted", "pairs") == ""
+    assert Evaluated.read(evaluation).recipe_difference("ulmfit-adapted", "ulmfit-adapted") == "", "one recipe"
+    assert Evaluated.read(evaluation / "nowhere").recipe_difference("ulmfit-adapted", "pairs") == ""

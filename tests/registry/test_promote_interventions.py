@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import json
+from dataclasses import replace
 
 import pytest
 
-import components.registry.judging as judging
 from components.core.errors import HeadstartError, RegistryError
 from components.registry.aliases import assign, rollback
-from components.registry.champion import load_champion
+from components.registry.contest import Contest
 from components.registry.ledger import Ledger
-from components.registry.promote import promote
-from components.registry.stage import register
-from components.registry.tracking import Registry, connect
+from components.registry.tracking import Registry
 from tests.registry.promoting import NAME, champion, champions, events, must_not_be_called, run
 
 
@@ -27,36 +24,36 @@ def killed(*_: object, **__: object) -> None:
 
 @pytest.mark.parametrize("after_step", ["record", "alias"])
 def test_a_change_interrupted_by_a_crash_is_completed_by_the_next_run(pipeline, monkeypatch, after_step):
-    register(pipeline.register_job(starts=["adapted"]))
+    pipeline.registered(starts=["adapted"])
     with monkeypatch.context() as patch:
         if after_step == "record":
             patch.setattr(Registry, "set_alias", killed)
         else:
             patch.setattr(Ledger, "mark", killed)
         with pytest.raises(Killed):
-            promote(pipeline.promote_job())
+            pipeline.promoted()
     assert champion(pipeline) == (None if after_step == "record" else "1")
     assert events(pipeline) == ["decision", "change"]
 
-    written = json.loads(promote(pipeline.promote_job()).read_text())
+    written = pipeline.promoted()
     assert written["recovered"] == [f"interrupted promote of {NAME} from version none to 1: finished"]
     assert written["decisions"]["letters"]["verdict"] == "unchanged"
     assert champion(pipeline) == "1"
     assert champions(pipeline) == ["1"]
-    assert Ledger(connect(pipeline.settings)).entries()[-1].mark == "recovered"
-    assert json.loads(promote(pipeline.promote_job()).read_text())["recovered"] == []
+    assert Ledger(pipeline.registry).entries()[-1].mark == "recovered"
+    assert pipeline.promoted()["recovered"] == []
 
 
 def test_a_crash_before_the_change_is_recorded_repeats_it_without_the_comparison(pipeline, monkeypatch):
-    register(pipeline.register_job(starts=["adapted"]))
+    pipeline.registered(starts=["adapted"])
     with monkeypatch.context() as patch:
-        patch.setattr("components.registry.promote.move", killed)
+        patch.setattr("components.registry.contest.move", killed)
         with pytest.raises(Killed):
-            promote(pipeline.promote_job())
+            pipeline.promoted()
     assert events(pipeline) == ["decision"]
 
-    monkeypatch.setattr("components.registry.judging.load_version", must_not_be_called)
-    written = json.loads(promote(pipeline.promote_job()).read_text())
+    monkeypatch.setattr("components.registry.contest.load_version", must_not_be_called)
+    written = pipeline.promoted()
     assert written["decisions"]["letters"]["verdict"] == "promote"
     assert champion(pipeline) == "1"
     assert events(pipeline) == ["decision", "change"]
@@ -65,11 +62,11 @@ def test_a_crash_before_the_change_is_recorded_repeats_it_without_the_comparison
 def test_a_move_by_hand_is_respected_until_a_new_candidate_is_better(pipeline):
     run(pipeline, knows=14)
     assert run(pipeline, knows=18, largest_slice_loss=1.0)["verdict"] == "promote"
-    registry = connect(pipeline.settings)
+    registry = pipeline.registry
     registry.client.set_registered_model_alias(NAME, "champion", "1")  # on MLflow's page
 
     for night in range(2):
-        written = json.loads(promote(pipeline.promote_job(largest_slice_loss=1.0)).read_text())
+        written = pipeline.promoted(largest_slice_loss=1.0)
         decision = written["decisions"]["letters"]
         assert (decision["verdict"], champion(pipeline)) == ("reject", "1"), f"night {night}"
         assert decision["reasons"][0].startswith(f"{NAME}/2 was known when a person chose version 1 on ")
@@ -91,7 +88,7 @@ def test_the_veto_of_a_rolled_back_model_survives_its_deletion(pipeline):
     run(pipeline, knows=14)
     run(pipeline, knows=22, largest_slice_loss=1.0)
     rollback(pipeline.settings, "letters")
-    registry = connect(pipeline.settings)
+    registry = pipeline.registry
     registry.client.delete_model_version(NAME, "2")
 
     decision = run(pipeline)  # the same content is registered again
@@ -104,7 +101,7 @@ def test_a_rollback_without_a_champion_is_an_error(pipeline):
     with pytest.raises(RegistryError, match=rf"^{NAME}: has no champion to roll back$"):
         rollback(pipeline.settings, "letters")
     with pytest.raises(RegistryError, match=rf"^{NAME}@champion at sqlite.*: no version; run the stages register and"):
-        load_champion(pipeline.settings, "letters")
+        pipeline.champion()
     assert issubclass(RegistryError, HeadstartError)
 
 
@@ -114,8 +111,8 @@ def test_an_alias_that_a_person_moves_during_the_decision_is_not_moved_back(pipe
     run(pipeline, knows=18, largest_slice_loss=1.0)
     assert champion(pipeline) == "2"
     pipeline.write_classifier("adapted", knows=16)
-    register(pipeline.register_job(starts=["adapted"]))
-    registry = connect(pipeline.settings)
+    pipeline.registered(starts=["adapted"])
+    registry = pipeline.registry
     compared: list[str | None] = []
 
     def moved(*arguments, **keywords):
@@ -126,15 +123,15 @@ def test_an_alias_that_a_person_moves_during_the_decision_is_not_moved_back(pipe
             else:
                 rollback(pipeline.settings, "letters")
             decision = original(*arguments, **keywords)
-            return decision | {"verdict": "promote"}  # against the champion that is none any more
+            return replace(decision, verdict="promote")  # against the champion that is none any more
         return original(*arguments, **keywords)
 
-    original = judging.judge
-    monkeypatch.setattr("components.registry.promote.judge", moved)
-    written = json.loads(promote(pipeline.promote_job(largest_slice_loss=1.0)).read_text())["decisions"]["letters"]
+    original = Contest.judge
+    monkeypatch.setattr(Contest, "judge", moved)
+    written = pipeline.promoted(largest_slice_loss=1.0)["decisions"]["letters"]
     assert compared == ["2", "1"], "it is made again, against the champion that the person has chosen"
     assert (written["verdict"], written["against"], champion(pipeline)) == ("promote", f"{NAME}/1", "3")
-    changes = Ledger(connect(pipeline.settings)).state(NAME, "champion").changes
+    changes = Ledger(pipeline.registry).state(NAME, "champion").changes
     chosen = "hand" if how == "by hand" else "rollback"
     assert [change["action"] for change in changes] == ["promote", "promote", chosen, "promote"]
 
@@ -142,18 +139,22 @@ def test_an_alias_that_a_person_moves_during_the_decision_is_not_moved_back(pipe
 @pytest.mark.parametrize("what", ["alias", "version"])
 def test_a_deleted_champion_ends_the_run_until_a_person_chooses_one(pipeline, what):
     run(pipeline, knows=22)
-    registry = connect(pipeline.settings)
+    registry = pipeline.registry
     if what == "alias":
         registry.client.delete_registered_model_alias(NAME, "champion")
     else:
         registry.client.delete_model_version(NAME, "1")
+    message = (
+        rf"^{NAME}@champion: version 1 was the champion, and the {what} was deleted in MLflow; choose a champion with "
+        r"`headstart promote --version V --reason TEXT` or `headstart rollback`, or restore the alias in MLflow$"
+    )
     # Against the most frequent class this one would win.
     for _ in range(2):
-        with pytest.raises(RegistryError, match=rf"version 1 was the champion, and the {what} was deleted in MLflow"):
+        with pytest.raises(RegistryError, match=message):
             run(pipeline, knows=14)
     assert champion(pipeline) is None
-    with pytest.raises(RegistryError, match=rf"version 1 was the champion, and the {what} was deleted in MLflow"):
-        load_champion(pipeline.settings, "letters")
+    with pytest.raises(RegistryError, match=message):
+        pipeline.champion()
 
     line = assign(pipeline.settings, "letters", version="2", reason="the other one was deleted by mistake")
     assert line == f"{NAME}@champion: version 2 is the champion, version 1 was"

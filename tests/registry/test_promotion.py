@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from components.data.scoring.numbers import Regression
-from components.registry.promotion import Scored, TestRows, decide
+from components.registry.decide import Scored, TestRows, decide
 from components.settings.registry import PromotionRule
-from tests.registry.rule import CHAMPION, FAST, LABELS, ROWS, RULE, TEST, predictions, scored, statistics_of
+from tests.registry.rule import CHAMPION, FAST, LABELS, ROWS, TEST, decided, predictions, scored, statistics_of
 
 OTHER = statistics_of(predictions(284, first=40))
 TOO_SLOW = "of a processor per text, more than promote.latency_ms: 50"
@@ -65,7 +65,7 @@ NOT_INFERIOR = {"mode": "non_inferiority", "margin": 0.5}
     ids=lambda value: value.name if isinstance(value, Scored) else "",
 )
 def test_truth_table(candidate, champion, rule, verdict, reason):
-    decision = decide(candidate, champion, RULE.model_copy(update=rule), rows=TEST)
+    decision = decided(candidate, champion, **rule)
 
     assert decision.verdict == verdict
     assert any(reason in line for line in decision.reasons), decision.reasons
@@ -73,7 +73,7 @@ def test_truth_table(candidate, champion, rule, verdict, reason):
 
 
 def test_a_rule_without_a_metric_uses_the_primary_metric():
-    decision = decide(scored("better", 340), CHAMPION, RULE.model_copy(update={"metric": None}), rows=TEST)
+    decision = decided(scored("better", 340), metric=None)
 
     assert (decision.verdict, decision.metric) == ("promote", "macro_f1")
     assert decision.reasons[0].startswith("macro F1 0.85")
@@ -82,21 +82,21 @@ def test_a_rule_without_a_metric_uses_the_primary_metric():
 def test_different_numbers_of_rows_are_a_defect():
     short = scored("short", None, statistics=statistics_of(np.array([0, 1, 2]), np.array([0, 1, 2])))
     with pytest.raises(ValueError, match="400 rows, 3 and 400 predictions"):
-        decide(short, CHAMPION, RULE, rows=TEST)
+        decided(short)
 
 
 def test_non_inferiority_promotes_an_equal_model():
     equal = scored("equal", None, statistics=statistics_of(predictions(280, first=4)))
-    rule = RULE.model_copy(update={"mode": "non_inferiority", "margin": 0.03})
+    rule = {"mode": "non_inferiority", "margin": 0.03}
 
-    assert decide(equal, CHAMPION, RULE, rows=TEST).verdict != "promote"
-    decision = decide(equal, CHAMPION, rule, rows=TEST)
+    assert decided(equal).verdict != "promote"
+    decision = decided(equal, **rule)
     assert (decision.verdict, decision.mode) == ("promote", "non_inferiority")
     assert decision.low > -0.03
 
-    worse = decide(scored("worse", 240), CHAMPION, rule, rows=TEST)
+    worse = decided(scored("worse", 240), **rule)
     assert (worse.verdict, worse.reasons[0]) == ("reject", "worse by more than the margin of 0.03")
-    narrow = decide(equal, CHAMPION, rule.model_copy(update={"margin": 0.005}), rows=TEST)
+    narrow = decided(equal, mode="non_inferiority", margin=0.005)
     assert narrow.verdict == "inconclusive"
     assert narrow.reasons[0].startswith(
         "a loss of less than 0.005 is shown with 80% power if the true gain is at least +"
@@ -104,17 +104,12 @@ def test_non_inferiority_promotes_an_equal_model():
 
 
 def test_latency_promotes_an_equal_model_that_is_faster():
-    rule = RULE.model_copy(update={"mode": "latency", "margin": 0.03})
+    rule = {"mode": "latency", "margin": 0.03}
     statistics = statistics_of(predictions(280, first=4))
     fast = replace(FAST, median=7.0, rounds=(7.0, 7.1, 6.9, 7.0, 7.2))
 
-    def of(latency, **changes):
-        decision = decide(
-            scored("c", None, statistics=statistics, latency=latency, **changes),
-            CHAMPION,
-            rule.model_copy(update={"latency_ms": None}),
-            rows=TEST,
-        )
+    def of(latency):
+        decision = decided(scored("c", None, statistics=statistics, latency=latency), latency_ms=None, **rule)
         return decision.verdict, decision.reasons[0]
 
     assert of(fast) == ("promote", "7.00 ms of a processor per text against 10.00 ms: at least 28% faster")
@@ -128,7 +123,7 @@ def test_latency_promotes_an_equal_model_that_is_faster():
     assert "measured under different conditions (100 rows, another; 100 rows, a processor" in reason
     assert of(None) == ("inconclusive", "the latencies of m/c and m/champion were not both measured")
     # A faster model that is worse is not promoted.
-    worse = decide(scored("worse", 200, latency=fast), CHAMPION, rule, rows=TEST)
+    worse = decided(scored("worse", 200, latency=fast), **rule)
     assert worse.verdict == "reject"
 
 
@@ -182,7 +177,7 @@ def test_a_significant_slice_loss_rejects_a_better_model():
     candidate[lost] = (candidate[lost] + 1) % 4
     pair = both(candidate, champion)
 
-    rejected = decide(*pair, RULE, rows=TEST)
+    rejected = decided(*pair)
     assert rejected.verdict == "reject"
     assert rejected.reasons[0] == "slice 'even' (200 rows) falls from 1.000 to 0.945, more than 0.05"
     assert [(change.name, change.rows, change.candidate) for change in rejected.slices] == [
@@ -190,9 +185,9 @@ def test_a_significant_slice_loss_rejects_a_better_model():
         ("odd", 200, 1.0),
     ]
 
-    assert decide(*pair, RULE.model_copy(update={"largest_slice_loss": 0.06}), rows=TEST).verdict == "promote"
-    assert decide(*pair, RULE.model_copy(update={"slice_rows": 201}), rows=TEST).verdict == "promote"
-    assert decide(*pair, RULE, rows=replace(TEST, slices=None)).verdict == "promote"
+    assert decided(*pair, largest_slice_loss=0.06).verdict == "promote"
+    assert decided(*pair, slice_rows=201).verdict == "promote"
+    assert decided(*pair, rows=replace(TEST, slices=None)).verdict == "promote"
 
 
 def test_an_insignificant_slice_loss_is_only_a_reason():
@@ -204,12 +199,12 @@ def test_an_insignificant_slice_loss_is_only_a_reason():
     pair = both(candidate, champion)
     rows = replace(TEST, slices=slices)
 
-    decision = decide(*pair, RULE, rows=rows)
+    decision = decided(*pair, rows=rows)
     assert decision.verdict == "promote"
     assert decision.reasons[-1] == "slice 'small' (50 rows) falls from 0.900 to 0.840, which may be chance"
 
     champion[:5] = LABELS[:5]  # 8 lost and none gained: 0.16, beyond chance
-    decision = decide(*both(candidate, champion), RULE, rows=rows)
+    decision = decided(*both(candidate, champion), rows=rows)
     assert decision.verdict == "reject"
     assert decision.reasons[0] == "slice 'small' (50 rows) falls from 1.000 to 0.840, more than 0.05"
 
@@ -223,9 +218,9 @@ def test_a_named_slice_has_a_non_inferiority_bound_with_its_power():
         (LABELS[even] + 1) % 4
     )
     pair = both(candidate, champion)
-    assert decide(*pair, RULE, rows=TEST).verdict == "promote"
+    assert decided(*pair).verdict == "promote"
 
-    decision = decide(*pair, RULE.model_copy(update={"slices": {"even": 0.02}}), rows=TEST)
+    decision = decided(*pair, slices={"even": 0.02})
     assert decision.verdict == "inconclusive"
     (even_change,) = (change for change in decision.slices if change.name == "even")
     assert (even_change.named, even_change.margin) == (True, 0.02)
@@ -235,13 +230,9 @@ def test_a_named_slice_has_a_non_inferiority_bound_with_its_power():
         f"a loss of more than 0.02 is not excluded (lower bound {even_change.low:+.4f}; power " in decision.reasons[0]
     )
 
-    assert decide(*pair, RULE.model_copy(update={"slices": {"even": 0.4}}), rows=TEST).verdict == "promote"
+    assert decided(*pair, slices={"even": 0.4}).verdict == "promote"
     candidate[even] = (LABELS[even] + 1) % 4
-    lost = decide(
-        *both(candidate, champion),
-        RULE.model_copy(update={"slices": {"even": 0.4}, "largest_slice_loss": 1.0}),
-        rows=TEST,
-    )
+    lost = decided(*both(candidate, champion), slices={"even": 0.4}, largest_slice_loss=1.0)
     assert lost.verdict == "reject"
     assert any("falls from 0.600 to 0.000, more than 0.4" in reason for reason in lost.reasons)
 
@@ -250,13 +241,10 @@ def test_few_rows_of_a_named_slice_exclude_no_loss():
     """Both models are right on its rows, so that the estimate of the variance is 0."""
     champion, candidate = np.where(np.arange(ROWS) < 100, LABELS, (LABELS + 1) % 4), LABELS
     pair = both(candidate, champion)
-    rule = RULE.model_copy(update={"slices": {"key": 0.02}})
-    for count, verdict in ((4, "inconclusive"), (5, "promote")):
+    for count, verdict in ((5, "promote"), (4, "inconclusive")):
         slices = tuple("key" if row < count else None for row in range(ROWS))
-        decision = decide(*pair, rule, rows=replace(TEST, slices=slices))
+        decision = decided(*pair, slices={"key": 0.02}, rows=replace(TEST, slices=slices))
         assert decision.verdict == verdict
-    slices = tuple("key" if row < 4 else None for row in range(ROWS))
-    decision = decide(*pair, rule, rows=replace(TEST, slices=slices))
     assert "a loss of more than 0.02 is not excluded" in decision.reasons[0] and "power 0%" in decision.reasons[0]
 
 
@@ -266,11 +254,8 @@ def test_a_named_slice_is_judged_by_its_clusters(clusters):
     wrong = np.where(np.arange(ROWS) % 3 > 0, LABELS, (LABELS + 1) % 4)
     slices = tuple("key" if row < 200 else None for row in range(ROWS))
     groups = tuple(f"of key {row % clusters}" if row < 200 else f"other {row % 40}" for row in range(ROWS))
-    decision = decide(
-        *both(LABELS, wrong),
-        RULE.model_copy(update={"slices": {"key": 0.02}}),
-        rows=replace(TEST, slices=slices, groups=groups),
-    )
+    rows = replace(TEST, slices=slices, groups=groups)
+    decision = decided(*both(LABELS, wrong), slices={"key": 0.02}, rows=rows)
     assert decision.verdict == ("promote" if clusters == 5 else "inconclusive")
     (change,) = (change for change in decision.slices if change.named)
     assert (change.units, change.shown) == (clusters, clusters == 5)

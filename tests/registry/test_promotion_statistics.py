@@ -9,9 +9,9 @@ import pytest
 from benchmarks.gate_error_rates import GATES, LEVELS, SHARES, TestSet, World, exponential_sizes
 from components.data.scoring.classification import Classification
 from components.data.scoring.intervals import Variance, half_width, sampling_variance
-from components.registry.promotion import REFRESH, Scored, TestRows, compare, decide, detectable, power, units_needed
+from components.registry.decide import REFRESH, Scored, TestRows, compare, decide, detectable, power, units_needed
 from components.settings.registry import PromotionRule
-from tests.registry.rule import CHAMPION, LABELS, ROWS, RULE, SCORING, TEST, predictions, scored, statistics_of
+from tests.registry.rule import LABELS, ROWS, SCORING, TEST, decided, predictions, scored, statistics_of
 
 
 def clustered(seed: int, *, groups: int = 40, size: int = 10, spread: float = 0.3) -> tuple[TestRows, list[Scored]]:
@@ -36,7 +36,7 @@ def test_rows_of_one_cluster_are_not_independent():
     for seed in range(300):
         rows, systems = clustered(seed)
         for units, sample in (("clusters", rows), ("rows", replace(rows, groups=None))):
-            decision = decide(*systems, RULE, rows=sample)
+            decision = decided(*systems, rows=sample)
             assert (decision.units, decision.count) == (units, 40 if units == "clusters" else 400)
             verdicts[units] += decision.verdict == "promote"
 
@@ -48,19 +48,19 @@ def test_rows_of_one_cluster_are_not_independent():
 def test_few_clusters_are_inconclusive():
     better, champion = scored("better", 400), scored("champion", 0)
     four = [f"g{row % 4}" for row in range(ROWS)]
-    decision = decide(better, champion, RULE, rows=replace(TEST, groups=four))
+    decision = decided(better, champion, rows=replace(TEST, groups=four))
     assert decision.verdict == "inconclusive"
     assert decision.reasons[0].startswith("the test rows come from 4 cluster(s), and the variance between clusters")
     assert (decision.gain, decision.low, decision.high, decision.detectable) == (1.0, None, None, None)
 
     item = [f"g{max(row - 390, 0)}" for row in range(ROWS)]  # 391 rows in one of ten clusters
-    decision = decide(better, champion, RULE, rows=replace(TEST, groups=item))
+    decision = decided(better, champion, rows=replace(TEST, groups=item))
     assert decision.verdict == "inconclusive"
     assert decision.reasons[0].startswith("one cluster holds 391 of 400 test rows")
 
     # A row without a group is a cluster of its own; without any group, rows are independent.
-    assert decide(better, champion, RULE, rows=replace(TEST, groups=[*four[:-1], None])).verdict == "promote"
-    assert decide(better, champion, RULE, rows=replace(TEST, groups=[None] * ROWS)).units == "rows"
+    assert decided(better, champion, rows=replace(TEST, groups=[*four[:-1], None])).verdict == "promote"
+    assert decided(better, champion, rows=replace(TEST, groups=[None] * ROWS)).units == "rows"
 
 
 @pytest.mark.parametrize("count", [1, 2, 4])
@@ -70,7 +70,7 @@ def test_few_rows_are_inconclusive(count):
     right, wrong = statistics_of(labels, labels), statistics_of((labels + 1) % 4, labels)
     rows = replace(TEST, stand_in=wrong, slices=None)
     pair = scored("better", None, statistics=right), scored("champion", None, statistics=wrong)
-    decision = decide(*pair, RULE, rows=rows)
+    decision = decided(*pair, rows=rows)
     assert (decision.verdict, decision.gain, decision.low) == ("inconclusive", 1.0, None)
     assert decision.reasons[0] == (
         f"there are {count} test row(s), and the variance between rows needs 5: label more rows"
@@ -79,7 +79,7 @@ def test_few_rows_are_inconclusive(count):
 
 def test_an_inconclusive_verdict_names_the_detectable_effect_and_the_labels_needed():
     candidate = scored("candidate", None, statistics=statistics_of(predictions(284, first=40)))
-    decision = decide(candidate, CHAMPION, RULE, rows=TEST)
+    decision = decided(candidate)
 
     # Correct on rows 40-323 against rows 0-279: 44 gained, 40 lost, gain 0.01; variance of one row 84/400 - 0.01 ** 2.
     assert decision.gain == pytest.approx(0.01)
@@ -93,7 +93,7 @@ def test_an_inconclusive_verdict_names_the_detectable_effect_and_the_labels_need
 
     # In clusters, the number is one of clusters.
     rows = replace(TEST, groups=[f"g{row // 8}" for row in range(ROWS)])
-    decision = decide(scored("candidate", 285), CHAMPION, RULE, rows=rows)
+    decision = decided(scored("candidate", 285), rows=rows)
     assert decision.verdict == "inconclusive"
     assert decision.labels_needed is not None
     assert (
@@ -101,15 +101,14 @@ def test_an_inconclusive_verdict_names_the_detectable_effect_and_the_labels_need
     )
 
     # Of a negative gain no number of labels is named.
-    decision = decide(scored("worse", 278), CHAMPION, RULE, rows=TEST)
+    decision = decided(scored("worse", 278))
     assert (decision.verdict, decision.labels_needed) == ("inconclusive", None)
     assert not any("labels" in reason for reason in decision.reasons)
 
 
 def test_every_use_of_the_test_rows_costs_error():
     candidate = scored("candidate", 296)
-    first, fifth = (decide(candidate, CHAMPION, RULE, rows=TEST, test_uses=use) for use in (1, 5))
-    thirtieth = decide(candidate, CHAMPION, RULE, rows=TEST, test_uses=30)
+    first, fifth, thirtieth = (decided(candidate, uses=use) for use in (1, 5, 30))
 
     assert (first.verdict, first.test_uses, first.alpha) == ("promote", 1, pytest.approx(0.025))
     assert (fifth.test_uses, fifth.alpha) == (5, pytest.approx(0.05 / 30))

@@ -13,22 +13,15 @@ import yaml
 from components.core.data_version import UNKNOWN, DataVersion, data_versions
 from components.core.errors import ArtifactError, ConfigError
 from components.core.measurements import RUN_ID
+from components.data.tasks.examples import read_facts
 from components.pipeline.lineage.trace import _traced, model_lines
-from components.registry.candidates import RegisterJob, candidates
-from components.registry.promote import promote
-from components.registry.runs import DevScore, read_dev_score
-from components.registry.stage import register
-from components.registry.tracking import connect
+from components.registry.register import DevScore, RegisterJob, candidates, read_dev_score
 from components.settings.registry import RegistrySettings
 from tests.registry.conftest import Pipeline
 
 
-def listing(path: Path) -> dict:
-    return json.loads(path.read_text())
-
-
 def test_every_model_becomes_a_version_with_its_parent(pipeline):
-    result = listing(register(pipeline.register_job()))
+    result = pipeline.registered()
 
     assert [(model["name"], model["version"], model["start"], model["parent"]) for model in result["models"]] == [
         ("headstart-ulmfit-pretrained", "1", "pretrained", None),
@@ -52,14 +45,13 @@ def test_every_model_becomes_a_version_with_its_parent(pipeline):
 def test_a_student_names_its_teachers(pipeline):
     pipeline.write_classifier("pretrained-from-small", knows=21)
     imported = {"source": "models/minilm", "digest": "abc"}
-    job = pipeline.register_job(
+    student = pipeline.registered(
         students={"ulmfit-pretrained-from-small": ["ulmfit-adapted"]},
         parameters={"pretrain": {"ulmfit": imported}, "finetune": {}},
-    )
-    student = listing(register(job))["models"][-1]
+    )["models"][-1]
     assert (student["system"], student["start"]) == ("ulmfit-pretrained-from-small", "pretrained-from-small")
     assert student["parent"] == "headstart-ulmfit-pretrained/1"
-    registry = connect(pipeline.settings)
+    registry = pipeline.registry
     version = registry.find_number(student["name"], student["version"])
     teacher = registry.find_number("headstart-letters", "3")
     assert version is not None and teacher is not None and teacher.tags["system"] == "ulmfit-adapted"
@@ -78,7 +70,7 @@ def test_a_student_names_its_teachers(pipeline):
 
 
 def test_equal_content_is_not_registered_twice(pipeline):
-    first = listing(register(pipeline.register_job()))
+    first = pipeline.registered()
     # The same weights from another run, with other timings and facts.
     directory = pipeline.out / "encoder" / "ulmfit" / "pretrained"
     pipeline.write_encoder("pretrained", seed=1)
@@ -87,10 +79,10 @@ def test_equal_content_is_not_registered_twice(pipeline):
     manifest["files"]["metrics.json"] = {"bytes": 15, "sha256": "0" * 64}
     (directory / "manifest.json").write_text(json.dumps(manifest))
 
-    assert listing(register(pipeline.register_job())) == first
+    assert pipeline.registered() == first
 
     pipeline.write_encoder("pretrained", seed=3)
-    again = listing(register(pipeline.register_job()))
+    again = pipeline.registered()
     assert [model["version"] for model in again["models"]] == ["2", "1", "1", "2", "3"]
 
 
@@ -132,8 +124,8 @@ def test_a_version_has_its_lineage_as_tags_and_datasets(pipeline):
     for command in (["init", "-q"], ["add", "data.dvc"], ["commit", "-q", "-m", "data"]):
         git(*command)
     data = {"corpus/general": Path("data/general"), "corpus/domain": Path("data/domain")}
-    written = listing(register(pipeline.register_job(tasks=[], data=data)))
-    registry = connect(pipeline.settings)
+    written = pipeline.registered(tasks=[], data=data)
+    registry = pipeline.registry
     version = registry.get("headstart-ulmfit-adapted", "1")
     run = registry.client.get_run(version.run_id)
 
@@ -150,7 +142,7 @@ def test_a_version_has_its_lineage_as_tags_and_datasets(pipeline):
     assert {key for key, value in version.tags.items() if value == "unknown"} == set()
     # The entry of `register`, which changes with every registration, is not part of the lock's digest.
     write_lock(pipeline, **stages)
-    assert listing(register(pipeline.register_job(tasks=[])))["dvc_lock"] == version.tags["dvc_lock"]
+    assert pipeline.registered(tasks=[])["dvc_lock"] == version.tags["dvc_lock"]
 
 
 def test_the_data_of_an_experiment_is_the_data_it_has_read(pipeline):
@@ -170,8 +162,8 @@ def test_the_data_of_an_experiment_is_the_data_it_has_read(pipeline):
     (pipeline.root / "datasets" / "domain.dvc").write_text(yaml.safe_dump({"outs": [{"md5": md5(8)}]}))
     data = {"corpus/general": Path("datasets/general"), "corpus/domain": Path("datasets/domain/a")}
 
-    written = listing(register(pipeline.register_job(tasks=[], data=data)))
-    registry = connect(pipeline.settings)
+    written = pipeline.registered(tasks=[], data=data)
+    registry = pipeline.registry
     assert written["data"] == {"datasets/general": md5(1), "datasets/domain": md5(8)}
     assert registry.get("headstart-ulmfit-pretrained", "1").tags["data"] == f"datasets/general={md5(1)}"
     version = registry.get("headstart-ulmfit-adapted", "1")
@@ -197,8 +189,8 @@ def test_data_without_a_record_of_dvc_has_the_digest_of_its_files(tmp_path):
 
 
 def test_metrics_curves_and_parameters_are_logged_in_the_run(pipeline):
-    register(pipeline.register_job())
-    registry = connect(pipeline.settings)
+    pipeline.registered()
+    registry = pipeline.registry
     encoder = registry.client.get_run(registry.get("headstart-ulmfit-pretrained", "1").run_id)
     classifier = registry.client.get_run(registry.get("headstart-letters", "3").run_id)
 
@@ -223,8 +215,18 @@ def test_metrics_curves_and_parameters_are_logged_in_the_run(pipeline):
     }
 
 
+def test_versions_are_compared_by_their_scores_on_the_same_rows(pipeline):
+    """MLflow's page of models groups the scores by data set."""
+    pipeline.registered(starts=["adapted"])
+    registry = pipeline.registry
+    model = registry.client.get_logged_model(registry.get("headstart-letters", "1").source.rpartition("/")[2])
+    rows = read_facts(pipeline.out / "examples" / "letters").digests["test"]
+    scores = {metric.key: (metric.value, metric.dataset_name, metric.dataset_digest) for metric in model.metrics}
+    assert scores == {"test.accuracy": (0.625, "letters, test", rows[:36])}
+
+
 def test_a_registered_model_is_data_only(pipeline):
-    register(pipeline.register_job(starts=["scratch"]))
+    pipeline.registered(starts=["scratch"])
     (model,) = (pipeline.root / "mlruns").rglob("MLmodel")
     files = {path.relative_to(model.parent).as_posix() for path in model.parent.rglob("*") if path.is_file()}
     assert {
@@ -256,20 +258,20 @@ def test_an_altered_model_is_not_registered(pipeline):
     weights.write_bytes(content)
 
     with pytest.raises(ArtifactError, match=r"pretrained/model.safetensors: altered since it was written"):
-        register(pipeline.register_job())
-    assert connect(pipeline.settings).versions("headstart-ulmfit-pretrained") == []
+        pipeline.registered()
+    assert pipeline.registry.versions("headstart-ulmfit-pretrained") == []
     assert not (pipeline.out / "registry" / "registered.json").exists()
 
 
 def test_missing_outputs_are_named(pipeline):
     with pytest.raises(ArtifactError, match=r"registered.json: missing; run the stage register first"):
-        promote(pipeline.promote_job())
+        pipeline.promoted()
     (pipeline.out / "finetuned" / "letters" / "ulmfit-adapted" / "runs.json").write_text("[]")
     with pytest.raises(ArtifactError, match=r"runs.json: cannot be read .* run the stage finetune again"):
-        register(pipeline.register_job())
+        pipeline.registered()
     shutil.rmtree(pipeline.out / "encoder" / "ulmfit" / "adapted")
     with pytest.raises(ArtifactError, match=r"ulmfit/adapted: not a complete output .* run the stage that makes it"):
-        register(pipeline.register_job())
+        pipeline.registered()
 
 
 def test_the_dev_score_is_the_best_of_each_run(tmp_path):
@@ -291,7 +293,7 @@ def test_the_dev_score_is_the_best_of_each_run(tmp_path):
     base = "flair-adapted"
     assert read_dev_score(path, system=base) == DevScore(-1, "span_f1", pytest.approx(0.55))
     assert read_dev_score(path, system=base, metric="accuracy") == DevScore(-1, "accuracy", pytest.approx(0.75))
-    assert read_dev_score(path, system="flair-adapted-frozen").score == 1.0
+    assert read_dev_score(path, system="flair-adapted-frozen").dev_score == 1.0
     with pytest.raises(
         ConfigError, match=r"promote.metric: 'macro_f1' is not a metric of .*runs.json; known: accuracy, sp"
     ):
@@ -303,7 +305,7 @@ def test_a_model_is_logged_in_the_run_of_its_stage(pipeline, monkeypatch):
     encoder = (pipeline.out / "encoder" / "ulmfit" / "adapted").as_posix()
     stages = {"adapt@ulmfit": {"outs": [{"path": encoder, "hash": "md5", "md5": "3" * 32 + ".dir"}]}}
     (pipeline.root / "dvc.lock").write_text(yaml.safe_dump({"schema": "2.0", "stages": stages}))
-    registry = connect(pipeline.settings)
+    registry = pipeline.registry
     client, experiment = registry.client, registry.experiment_id()
     retrain = client.create_run(experiment, tags={"headstart.run": "r-1", "headstart.stage": "retrain"}).info.run_id
     tags = {"headstart.dvc_output": "3" * 32 + ".dir", "headstart.outcome": "Completed"}
@@ -312,7 +314,7 @@ def test_a_model_is_logged_in_the_run_of_its_stage(pipeline, monkeypatch):
     client.set_terminated(adapt, end_time=9000)
     monkeypatch.setenv(RUN_ID, "r-1")
 
-    register(pipeline.register_job(tasks=[]))
+    pipeline.registered(tasks=[])
     run = client.get_run(registry.get("headstart-ulmfit-adapted", "1").run_id)
     assert run.info.run_id == adapt
     assert (run.info.start_time, run.info.end_time, run.info.status) == (1000, 9000, "FINISHED")
@@ -385,15 +387,15 @@ def test_the_files_of_a_model_are_stored_without_a_copy(pipeline, monkeypatch):
         raise AssertionError("loaded")
 
     monkeypatch.setattr(shutil, "copyfile", counting)
-    monkeypatch.setattr("components.registry.stage.record_reference", lambda *_, **__: None)
-    monkeypatch.setattr("components.registry.stage.load_model", lambda *_: None)
+    monkeypatch.setattr("components.registry.register.record_reference", lambda *_, **__: None)
+    monkeypatch.setattr("components.registry.register.load_model", lambda *_: None)
     monkeypatch.setattr("components.registry.pyfunc.load_model", loaded)
-    register(pipeline.register_job(starts=["adapted"]))
+    pipeline.registered(starts=["adapted"])
     (head,) = pipeline.root.glob("mlruns/**/head.safetensors")
     made = pipeline.out / "finetuned" / "letters" / "ulmfit-adapted" / "classifier" / "head.safetensors"
     assert head.samefile(made)
     weights = sum(path.stat().st_size for path in made.parent.rglob("*.safetensors"))
     assert [name for name in copied if name.endswith(".safetensors")] == []
-    registry = connect(pipeline.settings)
+    registry = pipeline.registry
     assert registry.size(registry.get("headstart-letters", "1")) > weights
     assert not list(pipeline.out.glob(".register-*"))

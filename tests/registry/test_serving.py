@@ -4,6 +4,7 @@ import contextlib
 import json
 import multiprocessing
 import os
+import queue
 import signal
 import subprocess
 import sys
@@ -13,16 +14,16 @@ import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from components.learners.prediction import predict_rows
 from components.registry.aliases import history
 from components.registry.champion import load_champion
-from components.registry.promote import promote
-from components.registry.stage import register
-from components.registry.tracking import connect
+from components.registry.tracking import Registry
 from components.settings.registry import RegistrySettings
 from tests.conftest import free_port
 from tests.registry.aliases import contend
@@ -72,8 +73,8 @@ def running(command: list[str], *, port: int, where: Path, health: str, **change
 
 @pytest.mark.slow
 def test_models_serve_returns_labels_with_the_installed_code(pipeline, tmp_path):
-    register(pipeline.register_job(starts=["adapted"]))
-    promote(pipeline.promote_job())
+    pipeline.registered(starts=["adapted"])
+    pipeline.promoted()
     where = tmp_path / "elsewhere"
     where.mkdir()
     port = free_port()
@@ -94,6 +95,27 @@ def test_models_serve_returns_labels_with_the_installed_code(pipeline, tmp_path)
     assert sum(answers[0]["probabilities"].values()) == pytest.approx(1.0)
 
 
+@contextmanager
+def called(registry: Registry) -> Iterator[queue.Queue[dict[str, Any]]]:
+    """The bodies of the calls of a webhook that MLflow's server makes when an alias is set."""
+    bodies: queue.Queue[dict[str, Any]] = queue.Queue()
+
+    class Receiver(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            bodies.put(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
+            self.send_response(200)
+            self.end_headers()
+
+    with HTTPServer(("127.0.0.1", 0), Receiver) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        url = f"http://127.0.0.1:{server.server_port}/"
+        registry.client.create_webhook("champion", url, ["model_version_alias.created"])
+        try:
+            yield bodies
+        finally:
+            server.shutdown()
+
+
 @pytest.mark.slow
 def test_registration_and_promotion_with_an_mlflow_server(pipeline, tmp_path, monkeypatch):
     port = free_port()
@@ -105,17 +127,22 @@ def test_registration_and_promotion_with_an_mlflow_server(pipeline, tmp_path, mo
         health="/health",
         MLFLOW_SERVER_ENABLE_JOB_EXECUTION="false",
         MLFLOW_DISABLE_TELEMETRY="true",
+        MLFLOW_WEBHOOK_ALLOWED_SCHEMES="http",
+        MLFLOW_WEBHOOK_ALLOW_PRIVATE_IPS="true",
     ) as address:
         # The environment variable takes precedence over params.yaml.
         monkeypatch.setenv("MLFLOW_TRACKING_URI", address)
-        first = json.loads(register(pipeline.register_job(starts=["adapted"])).read_text())
-        assert json.loads(register(pipeline.register_job(starts=["adapted"])).read_text()) == first
-        decision = json.loads(promote(pipeline.promote_job()).read_text())
+        first = pipeline.registered(starts=["adapted"])
+        assert pipeline.registered(starts=["adapted"]) == first
+        with called(pipeline.registry) as calls:
+            decision = pipeline.promoted()
+            expected = {"name": "headstart-letters", "alias": "champion", "version": "1"}
+            assert calls.get(timeout=30)["data"] == expected
 
         assert first["tracking"] == decision["tracking"] == address
         assert [model["version"] for model in first["models"]] == ["1", "1"]
         assert decision["decisions"]["letters"]["verdict"] == "promote"
-        version = connect(pipeline.settings).alias("headstart-letters", "champion")
+        version = pipeline.registry.alias("headstart-letters", "champion")
         assert version is not None and version.number == "1"
         assert list((tmp_path / "served").rglob("head.safetensors"))
         assert not (tmp_path / "mlruns").exists()
@@ -131,56 +158,3 @@ def test_registration_and_promotion_with_an_mlflow_server(pipeline, tmp_path, mo
         assert len(history(settings)) == 2
         context = multiprocessing.get_context("spawn")
         contend(address, rounds=2, starter=context.Process, barrier=context.Barrier(2), results=context.Queue())
-
-
-SERVER = """
-import sys
-from components.serving.app import Limits
-from components.serving.server import Address, serve
-from components.settings.registry import DriftSettings
-from components.settings.registry import RegistrySettings
-settings = {"limits": Limits(poll_seconds=0.2), "drift": DriftSettings(log=False)}
-serve(RegistrySettings(tracking=sys.argv[1]), "letters", **settings, address=Address(port=0))
-"""
-
-
-def test_the_server_follows_the_alias_without_a_failed_request(pipeline):
-    register(pipeline.register_job(starts=["scratch", "adapted"]))
-    promote(pipeline.promote_job())
-    registry = connect(pipeline.settings)
-    first = registry.alias("headstart-letters", "champion")
-    assert first is not None
-    (other,) = [each for each in registry.versions("headstart-letters") if each.number != first.number]
-    root = Path(__file__).parents[2]
-    process = subprocess.Popen(
-        [sys.executable, "-c", SERVER, pipeline.settings.tracking],
-        cwd=pipeline.root,
-        env=environment(PYTHONPATH=str(root)),
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    try:
-        assert process.stderr is not None
-        address = ""
-        while not address:
-            line = process.stderr.readline()
-            assert line, "the server has ended"
-            address = line.strip() if line.startswith("http://") else ""
-        # Later lines must not fill the pipe.
-        threading.Thread(target=process.stderr.read, daemon=True).start()
-
-        def ask():
-            request = urllib.request.Request(address, data=b'{"inputs": {"text": ["a", "bb"]}}')
-            with urllib.request.urlopen(request, timeout=30) as response:
-                content = json.loads(response.read())
-            assert all("label" in row for row in content["predictions"])
-            return str(content["model"]["version"])
-
-        assert ask() == first.number
-        registry.set_alias("headstart-letters", "champion", other)
-        end = time.monotonic() + 30
-        while ask() != other.number:
-            assert time.monotonic() < end
-    finally:
-        process.terminate()
-        process.wait(20)

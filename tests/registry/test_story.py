@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from components.registry.runs import story
+from components.registry.decide import Decision
+from components.registry.explain import Evaluated
 
 FIGURES = "macro F1 0.6609 against 0.6105 of baseline latent-words, gain +0.0504, between {low} and +0.1183"
 
@@ -22,6 +23,7 @@ def decided(verdict: str, *reasons: str, low: float | None = -0.0175, **changes:
     return {
         "system": "ulmfit-adapted",
         "verdict": verdict,
+        "mode": "superiority",
         "metric": "macro_f1",
         "against": "baseline latent-words",
         "reasons": list(reasons) or ["few rows"],
@@ -100,4 +102,5 @@ def test_every_situation_has_a_sentence(
     decision: dict[str, Any], served: str | None, evaluation: dict[str, Any], expected: str
 ) -> None:
     version = None if served is None else {"version": "2", "system": served}
-    assert story(decision, version, evaluation=evaluation, candidates=CANDIDATES) == expected
+    evaluated = Evaluated(evaluation, CANDIDATES)
+    assert evaluated.story(Decision.of(decision), decision["system"], version) == expected

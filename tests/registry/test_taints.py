@@ -23,17 +23,17 @@ def test_a_tainted_champion_is_replaced_by_an_equal_clean_model_and_a_tainted_ca
     options = {"largest_slice_loss": 1.0}
     run(pipeline, knows=24, **options)
     taint(pipeline.settings, NAME, "1")
-    assert "tainted" in connect(pipeline.settings).get(NAME, "1").tags
+    assert "tainted" in pipeline.registry.get(NAME, "1").tags
     unchanged = run(pipeline, **options)
     assert unchanged["verdict"] == "unchanged" and "has learned from a document" in unchanged["warnings"][-1]
 
     # One letter of 26 worse: a loss of 0.0385, and its interval ends above 0.1.
     pipeline.write_classifier("adapted", knows=23)
-    monkeypatch.setattr("components.registry.promote.TAINTED_MARGIN", 1e-9)
+    monkeypatch.setattr("components.registry.contest.TAINTED_MARGIN", 1e-9)
     kept = run(pipeline, **options)
     assert kept["verdict"] == "reject" and champion(pipeline) == "1"
     assert kept["warnings"][-1].startswith("the champion, version 1, has learned from a document that was removed on ")
-    monkeypatch.setattr("components.registry.promote.TAINTED_MARGIN", 0.1)
+    monkeypatch.setattr("components.registry.contest.TAINTED_MARGIN", 0.1)
     replaced = run(pipeline, **options)
     assert (replaced["verdict"], replaced["mode"], champion(pipeline)) == ("promote", "non_inferiority", "2")
     assert "the champion is tainted, so a loss below 0.1 is accepted" in replaced["reasons"]
@@ -45,7 +45,7 @@ def test_a_tainted_champion_is_replaced_by_an_equal_clean_model_and_a_tainted_ca
     assert run(pipeline, **options)["verdict"] == "promote"
     taint(pipeline.settings, NAME, "3")
     pipeline.write_classifier("adapted", knows=25)
-    monkeypatch.setattr("components.registry.promote.TAINTED_MARGIN", 0.2)
+    monkeypatch.setattr("components.registry.contest.TAINTED_MARGIN", 0.2)
     assert run(pipeline, **options)["alias_after"] == "4"
     pipeline.write_classifier("adapted", knows=26)
     rejected = run(pipeline, **options)
@@ -58,8 +58,8 @@ def test_a_model_that_was_initialised_from_a_tainted_one_is_rejected(pipeline):
     run(pipeline, knows=16)
     encoder = "headstart-ulmfit-adapted"
     taint(pipeline.settings, encoder, "1")
-    state = Ledger(connect(pipeline.settings)).state(NAME, "champion")
-    assert list(state.tainted) == [connect(pipeline.settings).get(encoder, "1").digest]
+    state = Ledger(pipeline.registry).state(NAME, "champion")
+    assert list(state.tainted) == [pipeline.registry.get(encoder, "1").digest]
     rejected = run(pipeline, knows=24, largest_slice_loss=1.0)
     assert rejected["verdict"] == "reject" and rejected["reasons"][0].startswith(f"{encoder}/1 has learned from")
 
@@ -72,7 +72,7 @@ def test_leaked_test_rows_refuse_a_model(pipeline):
     decision = run(pipeline)
     assert decision["verdict"] == "reject" and champion(pipeline) is None
     assert decision["reasons"] == [f"{NAME}/1: {actual['refused']}; remove the copies, or take new test rows"]
-    metrics = connect(pipeline.settings)
+    metrics = pipeline.registry
     recorded = metrics.client.get_run(metrics.get(NAME, "1").run_id).data.metrics
     assert (recorded["leakage.test.exact"], recorded["leakage.test.near"]) == (3, 0)
 

@@ -16,12 +16,8 @@ from components.learners.baselines.stage import BaselineJob, baseline
 from components.learners.prediction import predict_rows
 from components.learners.words.classifier import WordsClassifier
 from components.registry.aliases import rollback
-from components.registry.champion import load_champion
 from components.registry.drift.measurements import find_reference
-from components.registry.promote import promote
-from components.registry.runs import read_leakage, results_of
-from components.registry.stage import register
-from components.registry.tracking import connect
+from components.registry.explain import read_leakage, results_of
 from components.serving.models import ChampionFollower
 from tests.registry.conftest import LABELS, Pipeline
 
@@ -41,11 +37,11 @@ def baselines(pipeline: Pipeline) -> Path:
 
 
 def registered(pipeline: Pipeline) -> dict:
-    return json.loads(register(pipeline.register_job(starts=["adapted"])).read_text())
+    return pipeline.registered(starts=["adapted"])
 
 
 def decided(pipeline: Pipeline) -> dict:
-    return json.loads(promote(pipeline.promote_job()).read_text())["decisions"]["letters"]
+    return pipeline.promoted()["decisions"]["letters"]
 
 
 def test_a_words_model_that_wins_is_promoted_served_and_rolled_back(pipeline):
@@ -73,7 +69,7 @@ def test_a_words_model_that_wins_is_promoted_served_and_rolled_back(pipeline):
         "parent": None,
         "directory": baselines(pipeline).as_posix(),
     }
-    registry = connect(pipeline.settings)
+    registry = pipeline.registry
     version = registry.get(NAME, "2")
     assert (
         version.tags["parent"] == "" and version.tags["system"] == "tfidf-words-characters" and "data" in version.tags
@@ -85,7 +81,7 @@ def test_a_words_model_that_wins_is_promoted_served_and_rolled_back(pipeline):
     assert (decision["verdict"], decision["alias_before"], decision["alias_after"]) == ("promote", "1", "2")
     assert decision["candidate"]["latency_ms"]["median"] > 0
 
-    champion = load_champion(pipeline.settings, "letters")
+    champion = pipeline.champion()
     assert isinstance(champion, WordsClassifier)
     test = read_split(pipeline.out / "examples" / "letters", "test")
     stored = read_answers(baselines(pipeline), "test")["tfidf-words-characters", -1, 0]

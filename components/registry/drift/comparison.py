@@ -15,8 +15,8 @@ An alarm needs a p-value that Holm's procedure rejects at the error of one check
 `LEAST_EFFECT`. Holm bounds the probability of any false alarm of a check by that error under any dependence of
 the features; the errors of all checks of a year sum to `FALSE_ALARMS` (union bound, so repeated looks at
 overlapping windows are covered). The bound holds if the rows of an undrifted batch are exchangeable with the reference
-rows. Tests on the predictions of a black box: Lipton et al. 2018; comparison of tests: Rabanser et al. 2019. Tests by
-permutation are exact, and are stopped early (Besag and Clifford 1991, sequential Monte Carlo p-values).
+rows. Tests on the predictions of a black box: Lipton et al. 2018; comparison of tests: Rabanser et al. 2019. All tests
+but the one of the content are those of `scipy.stats`; tests by permutation are exact.
 """
 
 import math
@@ -28,11 +28,11 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 from scipy import stats
-from sklearn.linear_model import Ridge
-from sklearn.metrics import roc_auc_score
+from sklearn.linear_model import RidgeClassifier
+from sklearn.model_selection import StratifiedKFold, cross_val_score
 
 from components.data.tasks.data import spaced
-from components.registry.drift.measurements import SCORES, Measured, Reference, Rows
+from components.registry.drift.measurements import SCORES, Measured, Reference
 
 Floats = NDArray[np.float64]
 #: Probability of any false alarm in a year of daily checks of one task, and of a false alarm in one check.
@@ -40,8 +40,6 @@ FALSE_ALARMS: Final = 0.05
 ERROR: Final = FALSE_ALARMS / 365
 #: Minimum effect of an alarm, between 0 and 1: a significant but smaller difference is reported without alarm.
 LEAST_EFFECT: Final = 0.1
-#: Features of a classifier's rows, and of documents, which have no predictions.
-FEATURES = ("length", "unknown", "content", "score", "classes")
 #: Maximum number of sketches on each side.
 SKETCHES = 1000
 #: Maximum number of rows that are compared, evenly spaced over the window or file, and minimum number.
@@ -54,8 +52,8 @@ NAMED, LEAST_NAMED = 3, 0.03
 FACTOR, BASE = 1.5, 0.001
 #: After so many permutations with a statistic at least as large as the observed one, no more are drawn.
 ENOUGH = 10
-#: Permutations per chunk: first few, because without a difference a hundred are enough.
-CHUNKS = (200, 2000)
+#: Permutations per chunk: few, because without a difference a hundred are enough.
+CHUNK = 200
 #: Frequencies of the random features, and the seed of everything that is random here.
 FREQUENCIES, SEED = 64, 5
 
@@ -137,16 +135,10 @@ def compare(
         few = f"{len(new)} rows of" if len(new) < LEAST_ROWS else f"{len(old)} reference rows of"
         return replace(base, too_few=f"{few} at least {LEAST_ROWS}")
     unseen = old.take(np.flatnonzero(reference.unseen))
-    # One permutation more than needed, so that a small p-value can be reached.
-    most = math.ceil(2 * len(FEATURES) / error)
-    tests: dict[str, Callable[[], Feature | None]] = {
-        "length": lambda: _length(old, new),
-        "unknown": lambda: _unknown(unseen.rows, new.rows),
-        "content": lambda: _content(unseen.rows, new.rows, most),
-        "score": lambda: _score(unseen, new),
-        "classes": lambda: _classes(unseen, new, most),
-    }
-    results = {name: result for name, test in tests.items() if (result := test()) is not None}
+    # So many that a p-value far below the error of a test can be reached.
+    most = math.ceil(2 * len(TESTS) / error)
+    tests = {name: test(old if name == "length" else unseen, new, most) for name, test in TESTS.items()}
+    results = {name: result for name, result in tests.items() if result is not None}
     adjusted = holm([result.p for result in results.values()])
     features = tuple(
         replace(result, name=name, adjusted=p, alarm=p <= error and result.effect >= least_effect)
@@ -160,49 +152,46 @@ def compare(
 def holm(values: Sequence[float]) -> list[float]:
     """p-values adjusted for their number (Holm 1979): rejecting those up to alpha bounds the probability of any
     error."""
-    adjusted, largest = [0.0] * len(values), 0.0
-    for rank, index in enumerate(np.argsort(values, kind="stable")):
-        largest = max(largest, min(1.0, (len(values) - rank) * values[index]))
-        adjusted[index] = largest
-    return adjusted
+    order = np.argsort(values, kind="stable")
+    adjusted = np.minimum(1.0, np.arange(len(values), 0, -1) * np.asarray(values)[order])
+    return [float(p) for p in np.maximum.accumulate(adjusted)[np.argsort(order)]]
 
 
-def _smirnov(old: Floats, new: Floats) -> tuple[float, float]:
-    """p-value and D. The p-value assumes continuous distributions, which is conservative if values are equal."""
-    result = stats.ks_2samp(old, new, method="asymp")
-    return float(result.pvalue), float(result.statistic)
+def _smirnov(name: str, samples: Sequence[NDArray[Any]], shown: Sequence[str], words: str) -> Feature:
+    """Feature of two samples. The p-value assumes continuous distributions, which is conservative if values are
+    equal."""
+    result = stats.ks_2samp(*samples, method="asymp")
+    before, after = (f"{text} {name}".rstrip() for text in shown)
+    return Feature(float(result.pvalue), float(result.statistic), before, after, words)
 
 
-def _length(old: Measured, new: Measured) -> Feature:
-    before, after = (part.rows["characters"].astype(np.float64) for part in (old, new))
-    p, effect = _smirnov(before, after)
-    medians = float(np.median(before)), float(np.median(after))
-    ratio = medians[1] / max(medians[0], 1.0)
-    if ratio >= 1:
-        how = f"{ratio:.1f} times longer" if ratio >= 1.05 else "as long, but differently distributed"
-    else:
-        how = f"{1 / max(ratio, 1e-9):.1f} times shorter" if ratio <= 0.95 else "as long, but differently distributed"
-    words = f"texts are {how} (median {medians[1]:,.0f} characters instead of {medians[0]:,.0f})"
-    return Feature(p, effect, f"{medians[0]:,.0f} characters", f"{medians[1]:,.0f} characters", words)
+def _length(old: Measured, new: Measured, _: int) -> Feature:
+    samples = [part.rows["characters"].astype(np.float64) for part in (old, new)]
+    before, after = (float(np.median(sample)) for sample in samples)
+    ratio = max(after, 1e-9) / max(before, 1.0)
+    how = "as long, but differently distributed"
+    if not 0.95 < ratio < 1.05:
+        how = f"{max(ratio, 1 / ratio):.1f} times {'longer' if ratio > 1 else 'shorter'}"
+    words = f"texts are {how} (median {after:,.0f} characters instead of {before:,.0f})"
+    return _smirnov("characters", samples, (f"{before:,.0f}", f"{after:,.0f}"), words)
 
 
-def _unknown(old: Rows, new: Rows) -> Feature | None:
-    if len(old) < LEAST_UNSEEN or not old["pieces"].any() or not new["pieces"].any():
+def _unknown(old: Measured, new: Measured, _: int) -> Feature | None:
+    sides = old.rows, new.rows
+    if len(old) < LEAST_UNSEEN or not all(rows["pieces"].any() for rows in sides):
         return None  # too few rows of dev, or the classifier has no pieces
-    shares = [rows["unknown"] / np.maximum(rows["pieces"], 1) for rows in (old, new)]
-    p, effect = _smirnov(*shares)
-    totals = [float(rows["unknown"].sum()) / float(rows["pieces"].sum()) for rows in (old, new)]
+    before, after = (float(rows["unknown"].sum()) / float(rows["pieces"].sum()) for rows in sides)
+    shown = _percent(before), _percent(after)
+    words = f"{shown[1]} unknown pieces instead of {shown[0]}"
+    feature = _smirnov("", [rows["unknown"] / np.maximum(rows["pieces"], 1) for rows in sides], shown, words)
     # The shares of single rows also depend on their lengths, which have a test of their own.
-    if 1 / FACTOR < (totals[1] + BASE) / (totals[0] + BASE) < FACTOR:
-        effect = 0.0
-    before, after = map(_percent, totals)
-    return Feature(p, effect, before, after, f"{after} unknown pieces instead of {before}")
+    return replace(feature, effect=0.0) if 1 / FACTOR < (after + BASE) / (before + BASE) < FACTOR else feature
 
 
-def _content(old: Rows, new: Rows, most: int) -> Feature | None:
+def _content(old: Measured, new: Measured, most: int) -> Feature | None:
     pair = []
-    for rows in (old, new):
-        sketch = rows["sketch"].astype(np.float64)
+    for part in (old, new):
+        sketch = part.rows["sketch"].astype(np.float64)
         sketch = sketch[np.isfinite(sketch).all(1)]
         pair.append(sketch[spaced(len(sketch), SKETCHES)])
     if min(map(len, pair)) < LEAST_UNSEEN:
@@ -212,37 +201,44 @@ def _content(old: Rows, new: Rows, most: int) -> Feature | None:
     return Feature(mean_discrepancy(*pair, most=most), max(0.0, 2 * area - 1), "", f"told apart {area:.0%}", words)
 
 
-def _score(unseen: Measured, new: Measured) -> Feature | None:
-    before, after = (part.rows["score"].astype(np.float64) for part in (unseen, new))
-    before, after = before[np.isfinite(before)], after[np.isfinite(after)]
-    if min(len(before), len(after)) < LEAST_UNSEEN:
+def _score(old: Measured, new: Measured, _: int) -> Feature | None:
+    samples = [part.rows["score"].astype(np.float64) for part in (old, new)]
+    samples = [sample[np.isfinite(sample)] for sample in samples]
+    if min(map(len, samples)) < LEAST_UNSEEN:
         return None
-    p, effect = _smirnov(before, after)
-    means = float(before.mean()), float(after.mean())
+    before, after = (f"{sample.mean():.2f}" for sample in samples)
     name = SCORES.get(new.kind, "score")
-    words = f"the mean {name} is {means[1]:.2f} instead of {means[0]:.2f}"
-    return Feature(p, effect, f"{means[0]:.2f} {name}", f"{means[1]:.2f} {name}", words)
+    return _smirnov(name, samples, (before, after), f"the mean {name} is {after} instead of {before}")
 
 
-def _classes(unseen: Measured, new: Measured, most: int) -> Feature | None:
+def _classes(old: Measured, new: Measured, most: int) -> Feature | None:
     labels = new.labels
-    if len(labels) < 2 or unseen.labels != labels or len(unseen) < LEAST_UNSEEN:
+    if len(labels) < 2 or old.labels != labels or len(old) < LEAST_UNSEEN:
         return None
-    before, after = (np.bincount(part.rows["label"], minlength=len(labels)) for part in (unseen, new))
-    shares = before / before.sum(), after / after.sum()
-    effect = float(np.abs(shares[1] - shares[0]).sum() / 2)
-    changed = np.argsort(-np.abs(shares[1] - shares[0]), kind="stable")[:NAMED]
-    changed = changed[np.abs(shares[1] - shares[0])[changed] >= LEAST_NAMED]
-    pairs = [(labels[index], _percent(shares[1][index]), _percent(shares[0][index])) for index in changed]
-    parts = [f"{label} {now} instead of {then}" for label, now, then in pairs]
-    largest = int(np.abs(shares[1] - shares[0]).argmax())
-    return Feature(
-        chi_square(before, after, most=most),
-        effect,
-        f"{labels[largest]} {_percent(shares[0][largest])}",
-        f"{labels[largest]} {_percent(shares[1][largest])}",
-        f"the predicted classes are shifted ({', '.join(parts)})",
-    )
+    counts = np.stack([np.bincount(part.rows["label"], minlength=len(labels)) for part in (old, new)])
+    shares = counts / counts.sum(1, keepdims=True)
+    change = np.abs(shares[1] - shares[0])
+    texts = [[_percent(share) for share in side] for side in shares]
+    largest = np.argsort(-change, kind="stable")
+    parts = [
+        f"{labels[index]} {texts[1][index]} instead of {texts[0][index]}"
+        for index in largest[:NAMED]
+        if change[index] >= LEAST_NAMED
+    ]
+    first = largest[0]
+    before, after = (f"{labels[first]} {side[first]}" for side in texts)
+    words = f"the predicted classes are shifted ({', '.join(parts)})"
+    return Feature(chi_square(counts, most=most), float(change.sum() / 2), before, after, words)
+
+
+#: Feature -> its test: reference rows, new rows, most permutations -> the result, or None if the rows lack the feature.
+TESTS: Final[dict[str, Callable[[Measured, Measured, int], Feature | None]]] = {
+    "length": _length,
+    "unknown": _unknown,
+    "content": _content,
+    "score": _score,
+    "classes": _classes,
+}
 
 
 def _percent(share: float) -> str:
@@ -255,47 +251,18 @@ def _unusual(old: Measured, new: Measured) -> tuple[str, ...]:
     return tuple(new.texts[index][:200] for index in np.argsort(-np.nan_to_num(far), kind="stable")[:3])
 
 
-def sequential(observed: float, draw: Callable[[int], Floats], *, most: int) -> float:
-    """The p-value of a statistic: valid for every number of permutations, P(p <= x) <= x without a difference.
-
-    Args:
-        draw: number of permutations -> their statistics.
-        most: maximum number of permutations; the smallest possible p-value is 1 / (most + 1).
-    """
-    limit = observed - 1e-9 * abs(observed)  # equal values may differ in their last bits
-    drawn = reached = 0
-    while drawn < most:
-        count = min(CHUNKS[0] if not drawn else CHUNKS[1], most - drawn)
-        hits = np.flatnonzero(draw(count) >= limit)
-        if reached + len(hits) >= ENOUGH:
-            return ENOUGH / (drawn + int(hits[ENOUGH - reached - 1]) + 1)
-        drawn, reached = drawn + count, reached + len(hits)
-    return (reached + 1) / (most + 1)
-
-
 def _generator(*samples: NDArray[Any]) -> np.random.Generator:
     # Depends on the samples: repeatable, and yet repeated checks do not share their permutations.
     return np.random.default_rng([SEED, *(zlib.crc32(np.ascontiguousarray(sample).tobytes()) for sample in samples)])
 
 
-def chi_square(old: NDArray[np.int64], new: NDArray[np.int64], *, most: int) -> float:
-    """p-value of Pearson's chi-square statistic of two rows of counts (C,), given both margins: permutations of the
-    rows between the samples are draws from the multivariate hypergeometric distribution, so small counts are exact."""
-    total = old + new
-    kept = total > 0
-    total, new, size = total[kept], new[kept], int(new.sum())
-    expected = total * (size / total.sum())
-    rng = _generator(old, new)
-
-    def statistic(counts: NDArray[np.int64]) -> Floats:
-        # The chi-square of both rows is proportional to the chi-square of one.
-        return np.asarray(((counts - expected) ** 2 / expected).sum(-1))
-
-    return sequential(
-        float(statistic(new)),
-        lambda count: statistic(rng.multivariate_hypergeometric(total, size, size=count, method="marginals")),
-        most=most,
-    )
+def chi_square(counts: NDArray[np.int64], *, most: int) -> float:
+    """p-value of Pearson's chi-square statistic of (2, C) counts, given both margins, so small counts are exact."""
+    seen = counts[:, counts.sum(0) > 0]
+    if seen.shape[1] < 2:
+        return 1.0
+    method = stats.MonteCarloMethod(n_resamples=most, rng=_generator(seen))
+    return float(stats.chi2_contingency(seen, correction=False, method=method).pvalue)
 
 
 def random_features(vectors: Floats) -> Floats:
@@ -304,41 +271,36 @@ def random_features(vectors: Floats) -> Floats:
     them."""
     scaled = (vectors - vectors.mean(0)) / np.maximum(vectors.std(0), 1e-6)
     size = vectors.shape[1]
-    frequencies = np.random.default_rng(SEED).standard_normal((size, FREQUENCIES)) / np.sqrt(2 * size)
-    angles = scaled @ frequencies
+    angles = scaled @ np.random.default_rng(SEED).standard_normal((size, FREQUENCIES)) / np.sqrt(2 * size)
     features = np.concatenate([np.cos(angles), np.sin(angles)], axis=1) / np.sqrt(FREQUENCIES)
     return features - features.mean(0)
 
 
 def mean_discrepancy(old: Floats, new: Floats, *, most: int) -> float:
-    """p-value of the maximum mean discrepancy (Gretton et al. 2012) between (M, K) and (N, K) vectors."""
+    """p-value of the maximum mean discrepancy (Gretton et al. 2012) between (M, K) and (N, K) vectors: valid for every
+    number of permutations, which end early without a difference (Besag and Clifford 1991)."""
     features = random_features(np.concatenate([old, new])).astype(np.float32)
     size, total = len(new), len(features)
     rng = _generator(old, new)
-
-    def draw(count: int) -> Floats:
-        statistics = []
-        for start in range(0, count, 200):
-            part = min(200, count - start)
-            chosen = np.argpartition(rng.random((part, total), dtype=np.float32), size, axis=1)[:, :size]
-            inside = np.zeros((part, total), dtype=np.float32)
-            np.put_along_axis(inside, chosen, 1.0, axis=1)
-            statistics.append(np.square(inside @ features).sum(1))
-        return np.concatenate(statistics).astype(np.float64)
-
-    # The features are centred, so the difference of the means is proportional to the sum over one sample.
-    return sequential(float(np.square(features[len(old) :].sum(0)).sum()), draw, most=most)
+    # The features are centred, so the difference of the means is proportional to the sum over one sample. Equal values
+    # may differ in their last bits.
+    observed = (1 - 1e-6) * np.square(features[-size:].sum(0)).sum()
+    drawn = reached = 0
+    while drawn < most:
+        order = rng.random((min(CHUNK, most - drawn), total))
+        chosen = order <= np.partition(order, size - 1, axis=1)[:, size - 1 : size]
+        hits = np.flatnonzero(np.square(chosen.astype(np.float32) @ features).sum(1) >= observed)
+        if reached + len(hits) >= ENOUGH:
+            return ENOUGH / (drawn + int(hits[ENOUGH - reached - 1]) + 1)
+        drawn, reached = drawn + len(order), reached + len(hits)
+    return (reached + 1) / (most + 1)
 
 
 def told_apart(old: Floats, new: Floats) -> float:
     """AUC with which ridge regression on the random features tells new from old vectors: 0.5 if they are alike. Each
     half is scored by the regression on the other half."""
     features = random_features(np.concatenate([old, new]))
-    isnew = np.repeat([0.0, 1.0], [len(old), len(new)])
-    half = np.concatenate([np.arange(len(old)) % 2, np.arange(len(new)) % 2]).astype(bool)
-    areas = []
-    for fitted in (half, ~half):
-        model = Ridge(0.01 * fitted.sum(), fit_intercept=False)
-        model.fit(features[fitted], isnew[fitted] - isnew[fitted].mean())
-        areas.append(roc_auc_score(isnew[~fitted], model.predict(features[~fitted])))
-    return float(np.mean(areas))
+    halves = StratifiedKFold(2, shuffle=True, random_state=SEED)
+    model = RidgeClassifier(0.005 * len(features))
+    is_new = np.repeat([0, 1], [len(old), len(new)])
+    return float(cross_val_score(model, features, is_new, cv=halves, scoring="roc_auc").mean())

@@ -204,7 +204,6 @@ def several_parts(classifier: TextClassifier) -> str:
 
 def write_task_graph(path: Path, classifier: TextClassifier) -> None:
     """Write the graph: the inputs of `export_graph`, for pairs with segments -> `outputs` (batch, labels), float32."""
-    refuse(classifier)
     export_graph(
         path,
         _Graph(classifier.model, classifier.kind),

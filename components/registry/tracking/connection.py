@@ -16,7 +16,6 @@ from mlflow.exceptions import MlflowException
 from components.core.environment import variables
 from components.core.errors import RegistryError, RegistryUnavailableError
 from components.core.masking import masked
-from components.registry.tracking.new_database import create_database
 from components.settings.registry import SQLITE
 
 #: Default ports of database servers.
@@ -61,7 +60,6 @@ def probe(uri: str) -> None:
         path = Path(uri.removeprefix(SQLITE))
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            create_database(path)
             with path.open("ab+") as file:
                 file.seek(0)
                 head = file.read(16)

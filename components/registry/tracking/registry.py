@@ -7,7 +7,7 @@ import shutil
 import tempfile
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -116,6 +116,8 @@ BUNDLES = ("data", "artifacts")
 DOCUMENTS = "lineage"
 #: Codes of MLflow's errors about a model, version or alias that does not exist.
 MISSING = ("RESOURCE_DOES_NOT_EXIST", "INVALID_PARAMETER_VALUE")
+#: In place of an answer about something that does not exist: the error is raised.
+ERROR: Final = object()
 
 
 @dataclass(frozen=True)
@@ -125,6 +127,8 @@ class Record:
     Attributes:
         run_name: name of a new run, without its time, if the stage has none.
         documents: name -> JSON object, stored with the run as DOCUMENTS/NAME.json.
+        scored_on: first part of the names of metrics, such as `test` -> the rows that these were measured on, by which
+            MLflow's page of models compares versions.
     """
 
     run_name: str
@@ -136,6 +140,7 @@ class Record:
     description: str = ""
     about: str = ""
     documents: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    scored_on: Mapping[str, DataVersion] = field(default_factory=dict)
 
 
 def connect(settings: RegistrySettings, folder: Path = Path()) -> Registry:
@@ -172,10 +177,19 @@ class Registry:
     def read_log(self, name: str) -> tuple[dict[int, str], dict[str, str]]:
         return self.log(name).read()
 
+    def _ask(self, what: str, method: str, *arguments: Any, missing: Any = ERROR, **options: Any) -> Any:
+        """The answer of MLflow's client; `missing`: in place of an error about something that does not exist."""
+        with translated(what):
+            try:
+                return getattr(self.client, method)(*arguments, **options)
+            except MlflowException as error:
+                if missing is ERROR or error.error_code not in MISSING:
+                    raise
+                return missing
+
     def find(self, name: str, *, digest: str) -> Version | None:
         """The newest version of model `name` with this content digest, or None."""
-        versions = self.versions(name, digest=digest)
-        return versions[-1] if versions else None
+        return next(reversed(self.versions(name, digest=digest)), None)
 
     def get(self, name: str, number: str) -> Version:
         if (version := self.find_number(name, number)) is None:
@@ -184,49 +198,52 @@ class Registry:
 
     def find_number(self, name: str, number: str) -> Version | None:
         """One version, or None if it does not exist or was deleted."""
-        with translated(f"{name}/{number}"), _Missing():
-            return _version(self.client.get_model_version(name, str(number)))
-        return None
+        return _version(self._ask(f"{name}/{number}", "get_model_version", name, str(number), missing=None))
 
     def versions(self, name: str, **tags: str) -> list[Version]:
         """All versions of a model that have these tags, oldest first; empty if the model does not exist."""
         query = _query([f"name='{name}'"], tags)
-        with translated(name):
-            raw = _pages(self.client.search_model_versions, query, order_by=["version_number ASC"])
-            return sorted(map(_version, raw), key=lambda version: int(version.number))
+        raw = self._pages(name, "search_model_versions", query, order_by=["version_number ASC"])
+        return sorted(filter(None, map(_version, raw)), key=lambda version: int(version.number))
 
     def alias(self, name: str, alias: str) -> Version | None:
         """The version that an alias points to; None if there is no such alias or model."""
-        with translated(f"{name}@{alias}"), _Missing():
-            return _version(self.client.get_model_version_by_alias(name, alias))
-        return None
+        return _version(self._ask(f"{name}@{alias}", "get_model_version_by_alias", name, alias, missing=None))
 
     def models(self) -> list[str]:
-        with translated("registered models"):
-            return [str(model.name) for model in _pages(self.client.search_registered_models)]
+        return [str(model.name) for model in self._pages("registered models", "search_registered_models")]
+
+    def _pages(self, what: str, method: str, *arguments: Any, **options: Any) -> Iterator[Any]:
+        token: str | None = ""
+        while token is not None:
+            page = self._ask(what, method, *arguments, page_token=token or None, **options)
+            yield from page
+            token = page.token or None
 
     def aliased(self, name: str) -> set[str]:
         """Numbers of the versions of a model that have any alias; empty if the model does not exist."""
-        with translated(name), _Missing():
-            return {str(number) for number in self.client.get_registered_model(name).aliases.values()}
-        return set()
+        model = self._ask(name, "get_registered_model", name, missing=None)
+        return set(map(str, model.aliases.values())) if model else set()
 
     def parameters(self, version: Version) -> dict[str, str]:
         """The parameters of a version's run; empty if the run was deleted."""
-        with translated(version.label), _Missing():
-            return dict(self.client.get_run(version.run_id).data.params)
-        return {}
+        run = self._ask(version.label, "get_run", version.run_id, missing=None)
+        return dict(run.data.params) if run else {}
+
+    def location(self, version: Version) -> str:
+        """URI of the folder of a version's files."""
+        return str(self._ask(version.label, "get_model_version_download_uri", version.name, version.number))
 
     def download(self, version: Version, directory: Path) -> Path:
         """Download a version's bundle into `directory` and return its path. The content is not verified."""
-        from mlflow.artifacts import download_artifacts
-        from mlflow.store.artifact.artifact_repository_registry import get_artifact_repository
+        from mlflow.artifacts import download_artifacts, list_artifacts
 
         directory.mkdir(parents=True, exist_ok=True)
+        uri = self.location(version)
         with translated(version.label), as_default(self.uri):
-            uri = self.client.get_model_version_download_uri(version.name, version.number)
             try:
-                parts = {item.path for item in get_artifact_repository(uri).list_artifacts("")}
+                listed = list_artifacts(artifact_uri=uri, tracking_uri=self.uri)
+                parts = {item.path.rpartition("/")[2] for item in listed}
                 uri = f"{uri}/{next((part for part in BUNDLES if part in parts), BUNDLES[0])}"
                 root = Path(download_artifacts(artifact_uri=uri, dst_path=str(directory), tracking_uri=self.uri))
             except MlflowException:
@@ -239,18 +256,13 @@ class Registry:
             raise RegistryError(f"{version.label}: expected one bundle below {root.name}, found {len(bundles)}")
         return bundles[0]
 
-    def location(self, version: Version) -> str:
-        """URI of the folder of a version's files."""
-        with translated(version.label):
-            return str(self.client.get_model_version_download_uri(version.name, version.number))
-
     def attached(self, version: Version, file: str) -> bytes | None:
         """The content of a file that `attach` has stored with a version as `FOLDER/NAME`; None if there is none."""
-        folder, _, _ = file.rpartition("/")
-        with translated(version.label), as_default(self.uri), _Missing():  # the run was deleted
-            if version.run_id and file in {item.path for item in self.client.list_artifacts(version.run_id, folder)}:
-                with tempfile.TemporaryDirectory(prefix="headstart-") as place:
-                    return Path(self.client.download_artifacts(version.run_id, file, place)).read_bytes()
+        label, run, folder = version.label, version.run_id, file.rpartition("/")[0]
+        with as_default(self.uri), tempfile.TemporaryDirectory(prefix="headstart-") as place:
+            # The run may have been deleted.
+            if run and file in {item.path for item in self._ask(label, "list_artifacts", run, folder, missing=())}:
+                return Path(self._ask(label, "download_artifacts", run, file, place)).read_bytes()
         return None
 
     def attach(self, version: Version, file: str, content: bytes) -> None:
@@ -262,13 +274,21 @@ class Registry:
         with tempfile.TemporaryDirectory(prefix="headstart-") as place:
             path = Path(place) / name
             path.write_bytes(content)
-            with translated(version.label), as_default(self.uri):
-                self.client.log_artifact(version.run_id, str(path), folder)
+            with as_default(self.uri):
+                self._ask(version.label, "log_artifact", version.run_id, str(path), folder)
 
     def document(self, version: Version, name: str) -> dict[str, Any] | None:
         """A JSON object that `record` has stored with a version's run; None if there is none."""
         content = self.attached(version, f"{DOCUMENTS}/{name}.json")
         return None if content is None else dict(json.loads(content))
+
+    def _repository(self, version: Version) -> Any:
+        """Where the files of a version are; None if they cannot be found."""
+        from mlflow.store.artifact.artifact_repository_registry import get_artifact_repository
+
+        with suppress(MlflowException):
+            return get_artifact_repository(self.client.get_model_version_download_uri(version.name, version.number))
+        return None
 
     def size(self, version: Version) -> int:
         """Bytes of a version's files."""
@@ -287,37 +307,27 @@ class Registry:
         if version.number in self.aliased(version.name):
             raise RegistryError(f"{version.label}: has an alias now; it is not deleted")
         with translated(version.label), as_default(self.uri):
-            # Files without a version are useless, a version without files is an error for everyone who loads it.
             repository = self._repository(version)
+            # Files without a version are useless, a version without files is an error for everyone who loads it.
             self.client.delete_model_version(version.name, version.number)
             if repository is not None:
                 repository.delete_artifacts()
 
-    def _repository(self, version: Version) -> Any:
-        """Where the files of a version are; None if they cannot be found."""
-        from mlflow.store.artifact.artifact_repository_registry import get_artifact_repository
-
-        try:
-            return get_artifact_repository(self.client.get_model_version_download_uri(version.name, version.number))
-        except MlflowException:
-            return None
-
     def set_alias(self, name: str, alias: str, version: Version) -> None:
         """Set an alias of a model to a version, in one transaction of MLflow's database."""
-        with translated(f"{name}@{alias}"):
-            self.client.set_registered_model_alias(name, alias, version.number)
+        self._ask(f"{name}@{alias}", "set_registered_model_alias", name, alias, version.number)
 
     def set_tag(self, version: Version, key: str, value: str) -> None:
-        with translated(version.label):
-            self.client.set_model_version_tag(version.name, version.number, PREFIX + key, _shown(key, value))
+        stored = PREFIX + key, _shown(key, value)
+        self._ask(version.label, "set_model_version_tag", version.name, version.number, *stored)
 
     def description(self, version: Version) -> str:
-        with translated(version.label):
-            return str(self.client.get_model_version(version.name, version.number).description or "")
+        raw = self._ask(version.label, "get_model_version", version.name, version.number)
+        return str(raw.description or "")
 
     def describe(self, version: Version, text: str) -> None:
-        with translated(version.label):
-            self.client.update_model_version(version.name, version.number, masked(text)[:VALUE_LENGTH])
+        shown = masked(text)[:VALUE_LENGTH]
+        self._ask(version.label, "update_model_version", version.name, version.number, shown)
 
     def record(self, name: str, bundle: Path, form: TaskIO | None, record: Record) -> Version:
         """Log a model in the run of the stage that made it, then register it as a version of `name`; `bundle` and
@@ -325,8 +335,8 @@ class Registry:
         registration creates one."""
         with translated(name), as_default(self.uri):
             with self._run(record.run_name, output=record.tags.get("dvc_output", "")) as run:
-                self._log(run, record)
                 model = self.client.create_logged_model(self.experiment_id(), name=name, source_run_id=run)
+                self._log(run, record, model=model.model_id)
                 log_model(self.client, bundle, form, model=model, run=run)
             self._ensure_model(name, description=record.about)
             version = self.client.create_model_version(
@@ -407,10 +417,14 @@ class Registry:
             if not self.client.get_registered_model(name).description:
                 self.client.update_registered_model(name, description)
 
-    def _log(self, run: str, record: Record) -> None:
+    def _log(self, run: str, record: Record, *, model: str = "") -> None:
         now = int(time.time() * 1000)
-        points = [Point(key, value, now, 0) for key, value in record.metrics.items()]
-        points += [Point(key, value, now, step) for key, curve in record.curves.items() for step, value in curve]
+        points = [Point(key, value, now, step) for key, curve in record.curves.items() for step, value in curve]
+        scores = [
+            Metric(metric_key(key), value, now, 0, *((model, rows.path, rows.digest[:36]) if rows else ()))
+            for key, value in record.metrics.items()
+            for rows in [record.scored_on.get(key.partition(".")[0])]
+        ]
         # MLflow refuses another value of a parameter, which settings without effect on the result may have by now.
         present = self.client.get_run(run).data.params
         values = {metric_key(key): str(value)[:VALUE_LENGTH] for key, value in masked_values(record.parameters).items()}
@@ -418,6 +432,7 @@ class Registry:
         self.client.log_batch(run, tags=[RunTag(key, value) for key, value in self.tags(record.tags).items()])
         for start in range(0, len(parameters), BATCH_PARAMETERS):
             self.client.log_batch(run, params=parameters[start : start + BATCH_PARAMETERS])
+        self._log_metrics(run, scores)
         self.log_points(run, points)
         if record.datasets:
             datasets = [
@@ -429,7 +444,9 @@ class Registry:
             self.client.log_dict(run, masked_json(content), f"{DOCUMENTS}/{title}.json")
 
     def log_points(self, run: str, points: Iterable[Point]) -> None:
-        metrics = [Metric(metric_key(point.key), point.value, point.time, point.step) for point in points]
+        self._log_metrics(run, [Metric(metric_key(each.key), each.value, each.time, each.step) for each in points])
+
+    def _log_metrics(self, run: str, metrics: Sequence[Metric]) -> None:
         for start in range(0, len(metrics), BATCH_METRICS):
             self.client.log_batch(run, metrics=metrics[start : start + BATCH_METRICS])
 
@@ -452,29 +469,12 @@ def metric_key(name: str) -> str:
     return "".join(letter if letter.isalnum() or letter in "_-./: " else "_" for letter in name)[:250]
 
 
-class _Missing:
-    """Ends the block, without an error, if a request is about something that does not exist."""
-
-    def __enter__(self) -> None: ...
-
-    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> bool:
-        return isinstance(error, MlflowException) and error.error_code in MISSING
-
-
 def _query(conditions: Iterable[str], tags: Mapping[str, str]) -> str:
     return " and ".join([*conditions, *(f"tags.`{PREFIX}{key}` = '{value}'" for key, value in tags.items())])
 
 
-def _pages(search: Any, *arguments: Any, **options: Any) -> list[Any]:
-    results: list[Any] = []
-    token = None
-    while True:
-        page = search(*arguments, page_token=token, **options)
-        results += page
-        if not (token := page.token):
-            return results
-
-
-def _version(raw: Any) -> Version:
+def _version(raw: Any) -> Version | None:
+    if raw is None:
+        return None
     tags = {key.removeprefix(PREFIX): str(value) for key, value in raw.tags.items() if key.startswith(PREFIX)}
     return Version(name=raw.name, number=str(raw.version), source=raw.source or "", run_id=raw.run_id or "", tags=tags)

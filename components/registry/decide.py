@@ -34,10 +34,10 @@ Bonferroni correction for the number of slices); any other loss is listed among 
 
 import math
 from bisect import bisect_left
-from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
 from statistics import NormalDist
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 from scipy import sparse
@@ -271,6 +271,10 @@ class Decision:
         detectable: minimal detectable effect: the true gain beyond the threshold that is shown with 80% power.
         labels_needed: number of units at which a gain of the observed size is shown with 80% power; None if the gain
             does not exceed the threshold.
+        candidate, champion: {name, version, digest, latency_ms: {median, rounds, conditions} or null} of the versions.
+        test: {digest, rows, sketch} (`components.registry.uses`).
+        recipe: `components.registry.explain.Evaluated.recipe_difference`.
+        first: whether the candidate is compared with chance because no model is shown to be better.
     """
 
     verdict: Verdict
@@ -290,7 +294,32 @@ class Decision:
     detectable: float | None = None
     labels_needed: int | None = None
     refresh: bool = False
-    slices: tuple[SliceChange, ...] = field(default=())
+    slices: tuple[SliceChange, ...] = ()
+    candidate: Mapping[str, Any] | None = None
+    champion: Mapping[str, Any] | None = None
+    test: Mapping[str, Any] = field(default_factory=dict)
+    warnings: tuple[str, ...] = ()
+    recipe: str = ""
+    first: bool = False
+
+    @classmethod
+    def of(cls, stored: Mapping[str, Any]) -> "Decision":
+        """The decision of an entry of the ledger or of decision.json, which may have further keys."""
+        values = {each.name: stored[each.name] for each in fields(cls) if each.name in stored}
+        values |= {name: tuple(values.get(name, ())) for name in ("reasons", "warnings")}
+        return cls(**values | {"slices": tuple(SliceChange(**each) for each in values.get("slices", ()))})
+
+    @property
+    def figures(self) -> str:
+        """Both scores, and the gain with its bounds."""
+        text = f"{title(self.metric)} {self.candidate_score:.4f} against {self.champion_score:.4f} of {self.against}"
+        text += f", gain {self.gain:+.4f}"
+        return text if self.low is None else f"{text}, between {self.low:+.4f} and {self.high:+.4f}"
+
+    @property
+    def may_be_as_good(self) -> bool:
+        """Whether the candidate was compared, and is not shown to be worse."""
+        return self.verdict != "reject" and self.gain is not None
 
 
 def decide(

@@ -1,0 +1,504 @@
+"""The stage `promote`: compare challenger and champion on the same test rows and move the alias.
+
+DVC never caches this stage, because it acts on the registry. It is idempotent: a decision with the same models, test
+split and rule as an earlier one is read from the ledger.
+
+decision.json holds `schema`, `tracking`, `recovered` (one sentence per change that was interrupted, or made by hand)
+and `decisions`: task -> the fields of `components.registry.decide.Decision`, and {story, alias_before, alias_after,
+served, last_change}. `served` is {version, system, evaluated (whether it is a model of the run)} or null, and `story`
+says in one sentence which model is the current one and why.
+"""
+
+import hashlib
+import json
+import statistics
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any, Final
+
+from scipy import sparse
+
+from components.core import threads
+from components.core.artifacts import read_json, read_manifest, write_atomic
+from components.core.errors import ArtifactError, ConfigError, HeadstartError, RegistryError, TransientError, nearest
+from components.core.processors import processor_name
+from components.data.scoring import Scoring
+from components.data.tasks.data import Fields, Split, spaced
+from components.data.tasks.examples import TaskFacts, read_facts, read_split
+from components.data.tasks.kinds import scoring_for
+from components.data.tasks.results import KIND, read_averages
+from components.learners.prediction import Classifier, predict_rows
+from components.registry.aliases import move, observe
+from components.registry.champion import load_version
+from components.registry.decide import Decision, Latency, Scored, TestRows, decide
+from components.registry.explain import Evaluated, read_leakage, results_of
+from components.registry.ledger import Ledger, OvertakenError, State, taint_in_words
+from components.registry.register import REGISTERED
+from components.registry.tracking import Registry, Version, connect
+from components.registry.uses import sketch_of, use_of
+from components.settings.registry import PromotionRule, RegistrySettings
+from components.settings.section import BASELINES, MOST_FREQUENT, Section
+
+DECISION = "decision.json"
+SCHEMA = 1
+#: How often a decision is made again because the alias was moved meanwhile.
+ATTEMPTS = 3
+#: In mode `superiority`: maximum loss of a challenger against a champion that has learned from removed documents.
+TAINTED_MARGIN = 0.02
+#: Version of the statistical method. Decisions of another version are made again.
+METHOD = 4
+#: In place of the name of a system: the baseline with the highest score on test. Choosing it on test favours the
+#: baselines.
+BEST_BASELINE: Final = "the best baseline"
+#: Beginning of the part of a version's description that a decision writes.
+DECIDED: Final = "\n\nDecision: "
+
+
+class PromoteJob(Section):
+    """Inputs of the stage.
+
+    Attributes:
+        examples: task -> output directory of the stage `examples`. Each task has its own champion.
+        out: `params.run.out`; `registry/registered.json` is read, `registry/decision.json` is written.
+    """
+
+    registry: RegistrySettings
+    rule: PromotionRule
+    examples: dict[str, Path]
+    out: Path
+
+
+def promote(job: PromoteJob) -> Path:
+    """Decide on every task's challenger, move the alias if the verdict is promote, write decision.json.
+
+    The alias is `champion` in production, otherwise `best` (`registry.production`). A champion that a person has chosen
+    is respected (`State.held_by`). If a person moves the alias while the decision is made, it is made again. Without a
+    champion, a candidate may be promoted although the challenger is not (`first_champion`).
+
+    Raises:
+        RegistryError: the champion was deleted, or the alias is moved again and again.
+    """
+    _check_slices(job)
+    listing = read_json(job.out / "registry" / REGISTERED, made_by="the stage register")
+    ledger = Ledger(connect(job.registry))
+    registry, recovered, decisions = ledger.registry, list[str](), {}
+    for task, examples in job.examples.items():
+        if task not in listing["challengers"]:
+            raise RegistryError(f"no challenger of task {task!r} is registered; run the stage register again")
+        challenger, entries = listing["challengers"][task], listing.get("candidates", {}).get(task, [])
+        candidate = registry.get(challenger["name"], challenger["version"])
+        for attempt in range(1, ATTEMPTS + 1):
+            state, champion, sentences = observe(registry, ledger, model=candidate.name, alias=job.registry.alias)
+            recovered += sentences
+            for sentence in sentences:
+                print(sentence, flush=True)
+            contest = Contest(job.rule, ledger, task, job.out, examples, state, challenger, entries)
+            chosen, decision = contest.decided(candidate, champion)
+            if decision.verdict != "promote":
+                break
+            try:
+                state = move(registry, ledger, state, action="promote", after=chosen, reasons=decision.reasons)
+                break
+            except OvertakenError as error:
+                if attempt == ATTEMPTS:
+                    raise
+                print(f"{task}: {error.args[0].partition('; run this again')[0]}; deciding again", flush=True)
+        before = champion.number if champion is not None else None
+        decisions[task] = asdict(decision) | {"alias_before": before} | contest.outcome(decision, chosen, state)
+    content = {"schema": SCHEMA, "tracking": registry.address, "recovered": recovered, "decisions": decisions}
+    path = job.out / "registry" / DECISION
+    write_atomic(path, json.dumps(content, indent=1) + "\n")
+    return path
+
+
+def _check_slices(job: PromoteJob) -> None:
+    if job.rule.slices:
+        names = {name for examples in job.examples.values() for name in read_split(examples, "test").slices if name}
+        for name in job.rule.slices:
+            if name not in names:
+                raise ConfigError(f"promote.slices: no test row is in a slice {name!r}{nearest(name, names)}")
+
+
+def decision_key(
+    rule: PromotionRule, candidate: Version, champion: Version | None, examples: Path, *, first: bool = False
+) -> str:
+    """Digest of the inputs of a decision; `first` as of `Decision`."""
+    inputs: dict[str, Any] = {
+        "method": METHOD,
+        "candidate": [candidate.number, candidate.digest],
+        "champion": [champion.number, champion.digest] if champion is not None else None,
+        # With the clusters, which are no part of the digest of the split.
+        "test": read_manifest(examples).files["test.parquet"],
+        "rule": rule.model_dump(),
+    }
+    if first:
+        inputs["first"] = True
+    return hashlib.sha256(json.dumps(inputs, sort_keys=True).encode()).hexdigest()
+
+
+@dataclass(frozen=True)
+class Contest:
+    """A task's decision and its circumstances.
+
+    Attributes:
+        examples: output directory of the stage `examples`.
+        challenger: entry of registered.json.
+        candidates: entries of registered.json, one per class of cost, the cheapest first.
+    """
+
+    rule: PromotionRule
+    ledger: Ledger
+    task: str
+    out: Path
+    examples: Path
+    state: State
+    challenger: Mapping[str, Any]
+    candidates: Sequence[Mapping[str, Any]]
+
+    @property
+    def finetuned(self) -> Path:
+        """Folder of the task's results, `<family>-<start>` and `baselines`."""
+        return self.out / "finetuned" / self.task
+
+    @property
+    def evaluated(self) -> Evaluated:
+        return Evaluated.read(self.out / "evaluation" / self.task, self.candidates)
+
+    def version(self, entry: Mapping[str, Any]) -> Version:
+        return self.ledger.registry.get(entry["name"], entry["version"])
+
+    def refusal(self, version: Version, system: str) -> str:
+        """The reason to refuse a candidate regardless of its score; empty if there is none."""
+        refused = read_leakage(self.out, self.task, system).get("refused", "")
+        leaked = f"{version.label}: {refused}; remove the copies, or take new test rows" if refused else ""
+        return self.state.refusal(self.ledger.registry, version) or leaked
+
+    def decided(self, candidate: Version, champion: Version | None) -> tuple[Version, Decision]:
+        """The decision, if possible from the ledger, and its version: the challenger, or a first champion in its
+        place."""
+        system, rule, reasons = self.challenger["system"], self.rule, list[str]()
+        barrier = self.refusal(candidate, system)
+        taint = self.state.tainted.get(champion.digest) if champion is not None else None
+        if taint is not None and rule.mode == "superiority":
+            rule = rule.model_copy(update={"mode": "non_inferiority", "margin": TAINTED_MARGIN})
+            reasons = [f"the champion is tainted, so a loss below {rule.margin:g} is accepted"]
+
+        def made() -> Decision:
+            uses = [entry["decision"] for entry in self.state.decisions if not entry["decision"].get("first")]
+            contest = replace(self, rule=rule)
+            decision = contest.judge(candidate, champion, system=system, earlier=uses, vetoed=bool(barrier))
+            if barrier and decision.verdict == "reject":
+                decision = replace(decision, reasons=(barrier,))
+            against = decision.against.removeprefix("baseline ")
+            other = champion.tags.get("system", "") if champion is not None else against
+            warnings = decision.warnings
+            if champion is not None and taint is not None and decision.verdict != "promote":
+                warnings += (f"the champion, version {champion.number}, {taint_in_words(taint)}",)
+            recipe = self.evaluated.recipe_difference(system, other)
+            return replace(decision, reasons=(*decision.reasons, *reasons), warnings=warnings, recipe=recipe)
+
+        key = decision_key(rule, candidate, champion, self.examples)
+        decision = self._recorded(candidate, made, key=key, again=bool(barrier))
+        if champion is None and decision.verdict != "promote":
+            first = self.first_champion(decision)
+            if not isinstance(first, list):
+                return first
+            decision = replace(decision, reasons=(*decision.reasons, *first))
+        return candidate, decision
+
+    def _recorded(self, candidate: Version, made: Callable[[], Decision], *, key: str, again: bool = False) -> Decision:
+        """The last decision in the ledger with this key, otherwise, and with `again`, a new one, which is written to
+        the ledger, the tag and the description of the candidate."""
+        stored = [entry["decision"] for entry in self.state.decisions if entry["key"] == key]
+        earlier = Decision.of(stored[-1]) if stored else None
+        # A verdict without a comparison (too slow, unreadable files) is not final; the decision is made again.
+        if earlier is not None and earlier.gain is not None and not again:
+            return earlier
+        decision = made()
+        if decision.verdict == "unchanged" or (earlier is not None and earlier.reasons == decision.reasons):
+            return decision
+        registry, facts = self.ledger.registry, {"key": key, "decision": asdict(decision)}
+        self.ledger.append("decision", model=self.state.model, alias=self.state.alias, facts=facts)
+        registry.set_tag(candidate, "decision", "; ".join([decision.verdict, *decision.reasons]))
+        text, _, _ = registry.description(candidate).partition(DECIDED)
+        registry.describe(candidate, f"{text}{DECIDED}{decision.verdict}. {'; '.join(decision.reasons)}")
+        return decision
+
+    def outcome(self, decision: Decision, chosen: Version, state: State) -> dict[str, Any]:
+        """What is served after a decision, and the sentence about it, which is printed."""
+        last, served, after, change = state.last, None, None, None
+        if last is not None:
+            after = last["after"]
+            change = {"time": last.time.isoformat(), "action": last["action"], "reasons": list(last["reasons"])}
+            if (version := self.ledger.registry.find_number(chosen.name, after)) is not None:
+                here = any(str(entry["version"]) == version.number for entry in self.candidates)
+                served = {"version": version.number, "system": version.tags.get("system", ""), "evaluated": here}
+        system = chosen.tags.get("system", self.challenger["system"])
+        story = self.evaluated.story(decision, system, served)
+        recipe = [decision.recipe] if decision.recipe else []
+        for line in [decision.verdict, story, *decision.reasons, *recipe, *decision.warnings]:
+            print(f"{self.task}: {line}", flush=True)
+        return {"story": story, "alias_after": after, "served": served, "last_change": change}
+
+    def first_champion(self, decision: Decision) -> tuple[Version, Decision] | list[str]:
+        """The candidate that is served because no model is shown to be better.
+
+        The challenger has the best score of selection. If its score on test is also higher than the best baseline's, it
+        is tried first, then the others from the cheapest on. Otherwise all are tried from the cheapest on. A candidate
+        is passed over if
+
+        - it is barred (rolled back, tainted, leaked, or slower than the limit),
+        - it is cheaper than the challenger, and the challenger is shown to be better than it,
+        - it has an encoder, and is shown to be worse than the best baseline or cannot be compared with it, or
+        - it is not shown to be better than the constant prediction.
+
+        The comparisons with the constant prediction have an error budget of their own, because they replace no
+        champion. The j-th comparison on the test rows has the error `rule.error_of(j)` (`uses.use_of`). The probability
+        that a model no better than chance becomes the first champion is therefore at most 1 - confidence.
+
+        Returns:
+            The version with its decision; otherwise a sentence for every candidate that was passed over.
+        """
+        systems, challenger = [entry["system"] for entry in self.candidates], self.challenger["system"]
+        rank = systems.index(challenger) if challenger in systems else len(systems)
+        made = [entry["decision"] for entry in self.state.decisions if entry["decision"].get("first")]
+        order = [*range(len(systems))]
+        if ahead := not self._has_words(challenger) and decision.may_be_as_good and (decision.gain or 0) > 0:
+            order.sort(key=lambda number: number != rank)
+        passed: list[str] = []
+        for number in order:
+            entry = self.candidates[number]
+            version = self.version(entry)
+            named = f"{version.label} ({entry['system']})"
+            if reason := self._passed_over(version, named, entry["system"], decision, cheaper=number < rank):
+                # The decision has the reasons of the challenger.
+                passed += [reason] if number != rank else []
+                continue
+
+            def compared(version: Version = version, system: str = entry["system"], named: str = named) -> Decision:
+                """With the constant prediction."""
+                chance = replace(self.judge(version, None, system=system, rival=None, earlier=made), first=True)
+                if chance.verdict != "promote":
+                    return chance
+                because = self._because(system, decision, ahead=ahead)
+                return replace(chance, reasons=(f"{named} is the first champion because {because}", *chance.reasons))
+
+            key = decision_key(self.rule, version, None, self.examples, first=True)
+            chance = self._recorded(version, compared, key=key)
+            if chance.verdict == "promote":
+                return version, chance
+            passed.append(f"{named} is not the first champion: {chance.reasons[0]}")
+            made.append(asdict(chance))
+        return passed
+
+    def _has_words(self, system: str) -> bool:
+        return results_of(self.finetuned, system).name == BASELINES
+
+    def _passed_over(self, version: Version, named: str, system: str, decision: Decision, *, cheaper: bool) -> str:
+        if reason := self.refusal(version, system):
+            return reason
+        challenger, words = self.challenger["system"], self._has_words(system)
+        # The decision on the challenger answers the question already if its opponent is this system.
+        if system != challenger and cheaper and decision.against != f"baseline {system}":
+            best = self.version(self.challenger)
+            better = self.judge(best, None, system=challenger, rival=system)
+            if better.verdict == "promote":
+                return f"{best.label} ({challenger}) is better than {named}: {better.reasons[0]}"
+        if system == challenger:
+            # A words model as challenger was compared with the constant prediction.
+            passes = not words and decision.may_be_as_good
+        else:
+            decision = decision if words else self.judge(version, None, system=system)
+            passes = words or decision.may_be_as_good
+        return "" if passes else f"{named} is not the first champion: {decision.reasons[0]}"
+
+    def _because(self, system: str, decision: Decision, *, ahead: bool) -> str:
+        challenger = self.challenger
+        is_challenger = system == challenger["system"]
+        other = "it" if is_challenger else f"{challenger['name']}/{challenger['version']} ({challenger['system']})"
+        if decision.verdict == "reject":
+            shown = f"{other} is rejected: {decision.reasons[0]}"
+        elif decision.gain is None:
+            shown = f"{other} is not shown to be better than {decision.against}"
+        else:
+            shown = f"{other} is not shown to be better: {decision.figures}"
+        if is_challenger and ahead:
+            return f"it is ahead in selection and on test: {shown}"
+        return f"nothing better is shown: {shown}"
+
+    def judge(
+        self,
+        candidate: Version,
+        champion: Version | None,
+        *,
+        system: str,
+        earlier: Sequence[Mapping[str, Any]] = (),
+        vetoed: bool = False,
+        rival: str | None = BEST_BASELINE,
+    ) -> Decision:
+        """Score both with the same code on the same rows, in one process, and decide.
+
+        Args:
+            vetoed: whether the candidate is refused. Nothing is read if the verdict does not depend on predictions.
+            rival: system that the candidate is compared with if there is no champion; None: the constant prediction.
+        """
+        registry, rule = self.ledger.registry, self.rule
+        settled = vetoed or (champion is not None and champion.digest == candidate.digest)
+        facts = read_facts(self.examples)
+        split = Split([], [], []) if settled else read_split(self.examples, "test")
+        versions = {version.label: version for version in (candidate, champion) if version is not None}
+        models, problems = _load(registry, {} if settled else versions)
+        timed = models if rule.latency_ms is not None or rule.mode == "latency" else {}
+        latencies = {label: latency_of(registry, versions[label], each, split.fields) for label, each in timed.items()}
+        rows, statistics = scored_rows(facts, split, models)
+        metric = rule.metric or rows.scoring.main
+
+        def scored(version: Version) -> Scored:
+            label = version.label
+            vetoes = vetoed and version is candidate
+            problem = problems.get(label, "")
+            return Scored(label, version.digest, statistics.get(label), latencies.get(label), problem, vetoes)
+
+        def other_system(name: str | None, by: str) -> Scored | None:
+            if settled or name is None:
+                return None
+            return rival_of(self.finetuned, facts, split, rows.scoring, metric=by, system=system, rival=name)
+
+        usual = other_system(MOST_FREQUENT, rows.scoring.main)
+        if usual is not None and usual.statistics is not None:
+            # The constant prediction of the table of scores, which was learned on train.
+            rows = replace(rows, stand_in=usual.statistics)
+        served = scored(champion) if champion is not None else None
+        baseline = other_system(rival, metric) if champion is None else None
+        other = served or baseline
+        against = rows.scoring.constant_name if other is None else other.digest or other.name
+        identity = (candidate.digest, against, metric, rule.mode if champion is not None else "superiority")
+        sketch = sketch_of(split.fields)
+        use = use_of(earlier, digest=rows.digest, sketch=sketch, comparison=identity)
+        decision = decide(
+            scored(candidate), served, rule, rows=rows, test_uses=use.number, budget=use.budget, baseline=baseline
+        )
+
+        return replace(
+            decision,
+            candidate=_described(candidate, latencies),
+            champion=_described(champion, latencies),
+            test={"digest": rows.digest, "rows": len(split) if not settled else None, "sketch": sketch},
+            warnings=tuple(self.evaluated.warnings(system)),
+        )
+
+
+def _described(version: Version | None, latencies: Mapping[str, Latency | None]) -> dict[str, Any] | None:
+    if version is None:
+        return None
+    latency = latencies.get(version.label)
+    return version.identity | {"latency_ms": None if latency is None else asdict(latency)}
+
+
+def _load(registry: Registry, versions: Mapping[str, Version]) -> tuple[dict[str, Classifier], dict[str, str]]:
+    """The models by label, and for versions that cannot be loaded the reason."""
+    models: dict[str, Classifier] = {}
+    problems: dict[str, str] = {}
+    for label, version in versions.items():
+        try:
+            models[label] = load_version(registry, version)
+        except TransientError:  # says nothing about the version
+            raise
+        except HeadstartError as error:
+            problems[label] = str(error)
+    return models, problems
+
+
+def scored_rows(
+    facts: TaskFacts, split: Split, models: Mapping[str, Classifier]
+) -> tuple[TestRows, dict[str, sparse.csr_array]]:
+    """The test split as an input of `decide`, and each model's (N, K) statistics. A predicted label that the split
+    lacks counts as wrong."""
+    unknown = sorted({label for model in models.values() for label in model.labels} - set(facts.labels))
+    scoring = scoring_for(facts.kind, [*facts.labels, *unknown])
+    statistics = {
+        name: scoring.statistics(split.fields, split.targets, scoring.renamed(model.answer(split.fields), model.labels))
+        for name, model in models.items()
+    }
+    slices = split.slices if any(name is not None for name in split.slices) else None
+    stand_in = sparse.csr_array((0, scoring.width))
+    if len(split):
+        stand_in = scoring.statistics(split.fields, split.targets, scoring.constant(split.targets))
+    groups = None if (clusters := split.clusters) is None else [str(number) for number in clusters]
+    return TestRows(facts.digests["test"], scoring, stand_in, slices, groups), statistics
+
+
+def rival_of(
+    finetuned: Path, facts: TaskFacts, split: Split, scoring: Scoring, *, metric: str, system: str, rival: str
+) -> Scored | None:
+    """What a candidate is compared with while there is no champion: another system of the run, by the answers of its
+    stored model. None without results, or if the candidate is a baseline and the rival the best baseline. Statistics
+    are None if the results cannot be read."""
+    named = None if rival == BEST_BASELINE else rival
+    directory = finetuned / BASELINES if named is None else results_of(finetuned, named)
+    if named is None and (not directory.is_dir() or results_of(finetuned, system) == directory):
+        return None
+    try:
+        if read_manifest(directory, kind=KIND).facts.get("examples", {}).get("test") != facts.digests["test"]:
+            raise ArtifactError(f"{directory}: made from another version of the test rows; run its stage again")
+        scores: dict[str, tuple[float, sparse.csr_array]] = {}
+        for name, average in read_averages(directory, averages=scoring.averages).items():
+            if named not in (None, name):
+                continue
+            if len(average.answers) != len(split):
+                raise ArtifactError(
+                    f"{directory}: {len(average.answers)} predictions for {len(split)} test rows; run its stage again"
+                )
+            answers = scoring.renamed(average.answers, facts.labels)
+            statistics = scoring.statistics(split.fields, split.targets, answers)
+            scores[name] = float(scoring.scores(statistics.sum(0))[metric]), statistics
+    except ArtifactError as error:
+        return Scored(rival, "", None, problem=str(error))
+    if not scores:
+        return None
+    best = max(scores, key=lambda name: scores[name][0])
+    return Scored(f"baseline {best}" if directory.name == BASELINES else best, "", scores[best][1])
+
+
+TAG = "latency"
+#: Number of rows of a pass, one text at a time, and number of passes after the first one, which is not counted. The
+#: variation between passes is the error of a comparison.
+LATENCY_ROWS = 8
+ROUNDS = 5
+#: Measurements (one per machine) that a tag holds.
+MOST_CONDITIONS = 10
+
+
+def latency_of(registry: Registry, version: Version, classifier: Classifier, rows: Sequence[Fields]) -> Latency | None:
+    """The latency under the present conditions, None without rows. It is measured once per artifact and machine: a
+    candidate cannot be measured again until it is below the limit."""
+    chosen = [rows[index] for index in spaced(len(rows), LATENCY_ROWS)]
+    conditions = f"{len(chosen)} rows, {processor_name(Path('/proc/cpuinfo')) or 'unknown processor'}"
+    try:
+        stored = dict(json.loads(version.tags.get(TAG, "{}")))
+        if (values := stored.get(conditions)) is not None:
+            return Latency(values["median"], tuple(values["rounds"]), conditions)
+    except (ValueError, KeyError, TypeError):
+        stored = {}
+    if not chosen:
+        return None
+    measured = measure_latency(classifier, chosen, conditions=conditions)
+    stored[conditions] = {"median": measured.median, "rounds": measured.rounds}
+    registry.set_tag(version, TAG, json.dumps(dict(list(stored.items())[-MOST_CONDITIONS:])))
+    return measured
+
+
+def measure_latency(classifier: Classifier, rows: Sequence[Fields], *, conditions: str = "") -> Latency:
+    """Processor time of single rows: the median of `ROUNDS` passes over all, on one thread, so that neither other
+    programs nor the number of processors count."""
+    passes = []
+    with threads.limited(1):
+        for _ in range(1 + ROUNDS):
+            began = time.process_time()
+            for row in rows:
+                predict_rows(classifier, [row], batch_size=1)
+            passes.append(1000 * (time.process_time() - began) / len(rows))
+    rounds = tuple(round(milliseconds, 4) for milliseconds in passes[1:])
+    return Latency(round(statistics.median(rounds), 4), rounds, conditions)

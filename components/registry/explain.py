@@ -1,0 +1,179 @@
+"""What the stages before have found of a system, and in words: which model is served and why."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from components.core.artifacts import read_json
+from components.core.errors import ArtifactError
+from components.settings.section import BASELINE, BASELINES
+from components.settings.systems import System
+
+if TYPE_CHECKING:
+    from components.registry.decide import Decision
+
+#: Folders of classifiers in the results of a system; the second is the head on the frozen encoder.
+CLASSIFIER, FROZEN_CLASSIFIER = "classifier", "classifier-frozen"
+
+
+def results_of(finetuned: Path, system: str) -> Path:
+    """The folder of a system's results in the results of its task. A system with a frozen encoder shares the folder of
+    the fine-tuned system, systems without a language model share one."""
+    directory = finetuned / str(System.named(system).tuned)
+    return directory if directory.is_dir() else finetuned / BASELINES
+
+
+def read_leakage(out: Path, task: str, system: str) -> dict[str, Any]:
+    """What the stage `leakage` has found for a system: {sources, unknown, exact, near, refused}; empty if it has not
+    run."""
+    value = System.named(system).tuned
+    path = out / "leakage" / (f"{task}-with-{value.group}" if value.way == "with" else task) / "leakage.json"
+    systems = read_json(path, made_by="the stage leakage", missing_ok=True).get("systems", {})
+    # All systems without a language model have seen the same rows.
+    return dict(systems.get(str(value)) or systems.get(BASELINES, {}))
+
+
+@dataclass(frozen=True)
+class Evaluated:
+    """The evaluation of a task, as in evaluation.json; empty if there is none.
+
+    Attributes:
+        candidates: entries of registered.json, one per class of cost, the cheapest first.
+    """
+
+    content: Mapping[str, Any]
+    candidates: Sequence[Mapping[str, Any]] = ()
+
+    @classmethod
+    def read(cls, folder: Path, candidates: Sequence[Mapping[str, Any]] = ()) -> Evaluated:
+        """Raises ArtifactError if the file is damaged."""
+        path = folder / "evaluation.json"
+        evaluated = cls(read_json(path, made_by="the stage evaluate", missing_ok=True), candidates)
+        try:
+            for system in evaluated.systems:
+                evaluated.warnings(system)
+        except (ValueError, KeyError, IndexError, TypeError) as error:
+            raise ArtifactError(f"{path}: damaged ({error!r}); run the stage evaluate again") from error
+        return evaluated
+
+    @property
+    def systems(self) -> dict[str, dict[str, Any]]:
+        """Name -> entry."""
+        return {each["system"]: each for each in self.content.get("systems", [])}
+
+    def artifact(self, system: str) -> dict[str, Any]:
+        """The scores of the stored model of a system; empty if it was not evaluated."""
+        return dict(self.systems.get(system, {}).get("artifact", {}))
+
+    @property
+    def scores(self) -> dict[str, dict[str, float]]:
+        """System -> interval of the main metric of its stored model."""
+        return {
+            name: each["artifact"]["scores"][self.content["main"]]
+            for name, each in self.systems.items()
+            if "artifact" in each
+        }
+
+    def _is_baseline(self, system: str) -> bool:
+        return bool(self.systems.get(system, {}).get("family") == BASELINE)
+
+    def warnings(self, system: str) -> list[str]:
+        """A sentence if the stored model of the best baseline has a higher score on test, with the reason why it is not
+        the challenger; one for all rows, each class and each slice on which the system is significantly worse than its
+        family from scratch at the largest label budget (`components.evaluation.compare`). Empty if not evaluated."""
+        if system not in self.systems:
+            return []
+        scores = {name: score for name, score in self.scores.items() if name == system or self._is_baseline(name)}
+        best = max(scores, key=lambda name: scores[name]["mean"], default=system)
+        lines = []
+        if system in scores and scores[best]["mean"] > scores[system]["mean"]:
+            first, second = ("{mean:.3f} [{low:.3f}, {high:.3f}]".format_map(scores[name]) for name in (best, system))
+            lines = [f"a baseline does better on test: {best} {first} against {second} of {system}; {self._why(best)}"]
+        family, start = (self.systems[system][key] for key in ("family", "start"))
+        for part in self.content["transfer"][family][-1]["parts"] if family in self.content["transfer"] else ():
+            if (of := part["starts"].get(start, {"hurts": False}))["hurts"]:
+                what = "all rows" if part["part"] == "all" else f"{part['part']} {part['name']!r} ({part['rows']} rows)"
+                lines.append(
+                    f"transfer hurts on {what}: {of['score']['mean']:.3f} against {part['scratch']['mean']:.3f} from "
+                    "scratch, difference {mean:+.3f} [{low:+.3f}, {high:+.3f}]".format_map(of["difference"])
+                )
+        return lines
+
+    def recipe_difference(self, system: str, other: str) -> str:
+        """Whether the recipe of a system is better than another one, as a sentence: the mean difference over the seeds
+        at the largest label budget, with an interval that covers training too. The gate asks another question, whether
+        this artifact is better than the one that is served. Empty if the two are one recipe, or were not compared."""
+        recipes: dict[str, dict[str, Any]] = next(reversed(self.content.get("differences", {}).values()), {})
+        bounds = recipes.get(system, {}).get(other)
+        if bounds is None:
+            if (turned := recipes.get(other, {}).get(system)) is None:
+                return ""
+            bounds = {"mean": -turned["mean"], "low": -turned["high"], "high": -turned["low"]}
+        seeds = len(self.content["seeds"])
+        figures = "{mean:+.4f} [{low:+.4f}, {high:+.4f}]".format_map(bounds)
+        title = self.content["titles"][self.content["main"]]
+        return (
+            f"as recipes, {system} minus {other}: {title} {figures}, mean over {seeds} seed{'s' if seeds > 1 else ''}"
+        )
+
+    def story(self, decision: Decision, system: str, served: Mapping[str, Any] | None) -> str:
+        """Which model is the current one and why, in one sentence with the figures of the decision.
+
+        Args:
+            system: that the decision is about; `served`: {version, system} of the champion, if there is one.
+        """
+        if served is None:
+            return f"there is no current model: {decision.reasons[0]}"
+        name = f"{served['system'] or 'a model'} (version {served['version']})"
+        mentioned = {system, served["system"]}
+        number = (decision.candidate or {}).get("version")
+        other = f"version {number}" if number and system == served["system"] else system
+        compared = decision.gain is not None
+        if decision.first:
+            text = decision.reasons[0]
+            mentioned.add(self._chosen["system"])
+        elif decision.verdict == "promote":
+            text = f"{name} is the current model: {decision.figures}"
+        elif decision.verdict == "reject":
+            text = f"{name} stays: {other} is rejected, {decision.reasons[0]}"
+            text += f" ({decision.figures})" if compared else ""
+        elif decision.verdict == "unchanged" or not compared:
+            text = f"{name} stays: {decision.reasons[0]}"
+        else:
+            text = f"{name} stays: {other} is not shown to be better, {decision.figures}"
+        return text + self._better(served["system"], mentioned)
+
+    @property
+    def _chosen(self) -> Mapping[str, Any]:
+        """The entry with the best score of selection."""
+        return max(self.candidates, key=lambda entry: float(entry["dev_score"]), default={"system": ""})
+
+    def _better(self, served: str, mentioned: set[str]) -> str:
+        """Why the model with the best score on test is not the served one, unless the sentence says it already."""
+        means = {name: score["mean"] for name, score in self.scores.items()}
+        best = max(means, key=lambda name: means[name], default=served)
+        if best in mentioned or (served in means and means[best] <= means[served]):
+            return ""
+        against = f" against {means[served]:.4f}" if served in means else ""
+        return f"; {best} has a higher score on test ({means[best]:.4f}{against}), but {self._why(best)}"
+
+    def _why(self, system: str) -> str:
+        """Why a system is not the challenger."""
+        selection = {name: each["artifact"]["selection"] for name, each in self.systems.items() if "artifact" in each}
+        words = [each["system"] for each in self.candidates if self._is_baseline(each["system"])]
+        kept, chosen = words[0] if words else system, self._chosen["system"]
+        if self._is_baseline(system) and selection.get(kept, math.inf) < selection.get(system, -math.inf):
+            return (
+                f"of the words models {kept} is registered, the simplest one whose score of selection is within one "
+                f"standard error of the best ({selection[kept]:.4f}, and {selection[system]:.4f} of {system})"
+            )
+        if chosen == system or chosen not in selection:
+            return "models are chosen by their score of selection, not on test"
+        return (
+            f"the challenger is chosen by its score of selection, which is {selection[chosen]:.4f} of {chosen} and "
+            f"{selection[system]:.4f} of {system}"
+        )
