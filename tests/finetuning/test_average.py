@@ -20,7 +20,7 @@ from components.learners.abstention import FACT, thresholds_of
 from components.learners.finetuning.specs import rows_of
 from components.learners.finetuning.stage import finetune, specs_of
 from components.learners.task_models.classifier import load_classifier, load_members
-from components.registry.candidates import model_content, write_bundle
+from components.registry.register import model_content, write_bundle
 
 pytestmark = pytest.mark.usefixtures("in_process", "few_pairs")
 SEEDS: dict[str, Any] = {"budgets": [3], "seeds": [0, 1, 2], "selection": "budget", "folds": 2}
