@@ -13,9 +13,31 @@ ROOT = Path(__file__).parents[1]
 LAYOUT = {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER}
 F_STRING = (getattr(tokenize, "FSTRING_START", -1), getattr(tokenize, "FSTRING_END", -1))
 #: Package -> largest number of tokens. Lower it in the commit that makes the package smaller.
-BUDGETS = {}
+BUDGETS = {
+    "builtin_data": 6_100,
+    "cli": 15_500,
+    "cluster": 11_700,
+    "core": 9_400,
+    "data": 99_000,
+    "evaluation": 9_600,
+    "flows": 34_000,
+    "headstart": 14_100,
+    "interchange": 22_800,
+    "labelling": 11_500,
+    "learners": 82_400,
+    "models": 43_700,
+    "pages": 13_600,
+    "pipeline": 33_200,
+    "registry": 40_000,
+    "reporting": 9_800,
+    "serving": 18_400,
+    "settings": 17_000,
+    "studies": 34_400,
+    "tokenization": 22_900,
+    "training": 31_200,
+}
 #: Largest number of tokens of the tests.
-TESTS = 0
+TESTS = 526_000
 
 
 def tokens(text: str) -> int:
@@ -39,12 +61,13 @@ def tokens(text: str) -> int:
 
 
 def size_of(folder: Path) -> int:
-    return sum(tokens(path.read_text(encoding="utf-8")) for path in folder.rglob("*.py"))
+    files = [folder] if folder.is_file() else folder.rglob("*.py")
+    return sum(tokens(path.read_text(encoding="utf-8")) for path in files)
 
 
 def packages() -> dict[str, Path]:
-    folders = [path for path in (ROOT / "components").iterdir() if path.is_dir() and path.name != "__pycache__"]
-    return {path.name: path for path in [*folders, ROOT / "flows", ROOT / "headstart"]}
+    parts = [path for path in (ROOT / "components").iterdir() if not path.name.startswith("__")]
+    return {path.stem: path for path in [*parts, ROOT / "flows", ROOT / "headstart"]}
 
 
 def test_what_is_counted():
