@@ -228,13 +228,12 @@ def test_tags_of_a_pipeline(save):
     classifier = load_classifier(model)
     words = ["a", "b", "c", "d"]
     encoded = classifier.encode([tuple(words)])
-    scores: list[np.ndarray] = []
-    classifier.batches.observed_answers(encoded, lambda task, vectors, batch: [scores.append(
-        task.outputs(vectors, batch)[0].softmax(-1).numpy())] * len(batch["rows"]))  # fmt: skip
+    (features,) = (each for _, each in classifier.batches.features(encoded))
+    (scores,) = (each[0].softmax(-1).numpy() for each in classifier.batches.outputs([features]))
     actual = run(" ".join(words))
-    assert [entry["score"] for entry in actual] == pytest.approx(scores[0].max(1).tolist()[: len(actual)], abs=1e-4)
+    assert [entry["score"] for entry in actual] == pytest.approx(scores.max(1).tolist()[: len(actual)], abs=1e-4)
     assert [entry["entity"] for entry in actual] == [
-        classifier.labels[index] for index in scores[0].argmax(1)[: len(actual)]
+        classifier.labels[index] for index in scores.argmax(1)[: len(actual)]
     ]
 
 
@@ -246,16 +245,15 @@ def test_answers_of_a_pipeline(save):
     classifier = load_classifier(model)
     run_code(code_of_card(output), output)
     (encoded,) = classifier.encode([("a b", "c d a b c")])
-    outputs: list[np.ndarray] = []
-    classifier.batches.observed_answers([encoded], lambda task, vectors, batch: [outputs.append(
-        task.outputs(vectors, batch)[0].numpy())] * int(batch["rows"][-1] + 1))  # fmt: skip
+    (features,) = (each for _, each in classifier.batches.features([encoded]))
+    (outputs,) = (each[0].numpy() for each in classifier.batches.outputs([features]))
     tokens = AutoTokenizer.from_pretrained(output)("a b", "c d a b c", return_tensors="pt")
     assert tokens["input_ids"][0].tolist() == encoded.pieces[0].tolist()
     with torch.no_grad():
         theirs = AutoModelForQuestionAnswering.from_pretrained(output)(**tokens)
     columns = encoded.units[0][:, 0]
     both = torch.stack([theirs.start_logits[0], theirs.end_logits[0]], -1).numpy()[columns]
-    np.testing.assert_allclose(both, outputs[0][: len(columns)], atol=1e-4)
+    np.testing.assert_allclose(both, outputs[: len(columns)], atol=1e-4)
 
 
 @pytest.mark.parametrize(
