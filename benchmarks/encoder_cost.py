@@ -24,9 +24,8 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from components.reporting.results import Column, add_record_option, record
-
 from benchmarks.comparison.sets import prepare
+from benchmarks.results import Column, add_record_option, record
 from components.interchange.huggingface import CONVERTERS
 from components.models.encoder import build_model
 

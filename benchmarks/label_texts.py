@@ -22,9 +22,8 @@ from sklearn.metrics import f1_score
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from components.reporting.results import Column, add_record_option, record
-
 from benchmarks.comparison.sets import SETS, prepare
+from benchmarks.results import Column, add_record_option, record
 from components.data.tasks.reading.labels import text_of
 from components.interchange.importing import import_encoder
 from components.models.encoder import Encoder, load_encoder

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 MASK: Final = "***"
 #: Names of keys, query parameters and environment variables whose values are secret: their last word.
-_SECRET: Final = r"(?:password|passwd|passphrase|pwd|secret|token|credentials?|webhook|api_?key|access_?key|secret_?key|private_?key|sig|signature|authorization|smtp)"  # noqa: E501
+_SECRET: Final = r"(?:password|passwd|passphrase|pwd|secret|token|credentials?|webhook|auth_?string|api_?key|access_?key|secret_?key|private_?key|sig|signature|authorization|smtp)"  # noqa: E501
 _NAME: Final = re.compile(rf"(?:.*[._-])?{_SECRET}", re.IGNORECASE)
 #: scheme://user:password@ and https://token@. A colon that is followed by a port ends the host.
 _USER: Final = re.compile(

@@ -49,7 +49,7 @@ def write_words(directory: Path) -> None:
     rows, labels = [(text,) for text, _ in TRAIN], torch.tensor([label for _, label in TRAIN]).numpy()
     features, matrix = fit_text(rows, ngrams=(1, 1))
     model = WordsModel(features, fit_exclusive(matrix, labels, len(LABELS), c=10.0))
-    save_words(directory, model=model, kind="classification", labels=LABELS, facts={})
+    save_words(directory, models=[model], kind="classification", labels=LABELS, facts={})
 
 
 def write_encoder(directory: Path) -> None:
