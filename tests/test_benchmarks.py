@@ -16,7 +16,7 @@ from components.core import threads
 
 @pytest.mark.parametrize(
     "name",
-    ["few_labels", "run_cost", "scale", "static_vectors"],
+    ["encoder_cost", "few_labels", "label_texts", "prompts", "run_cost", "scale", "static_vectors"],
 )
 def test_benchmarks_that_share_code_start_from_the_command_line(name, tmp_path):
     benchmarks = Path(__file__).parents[1] / "benchmarks"
