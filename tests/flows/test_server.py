@@ -21,9 +21,11 @@ from prefect.exceptions import PrefectException
 import flows
 from components.core.errors import ConfigError, TransientError
 from flows import server as module
+from flows import stages
 from flows.processes import MARK, answers, orphans
 from flows.repository import try_lock, write_locked
 from flows.server import Server, configured, ensure, server
+from flows.sync import sync
 
 from .conftest import is_running
 
@@ -297,3 +299,19 @@ def test_a_server_that_ends_in_mid_run(home, port, error, expected):
     with pytest.raises(expected) as raised, server(port=port):
         raise error
     assert type(raised.value) is expected
+
+
+@pytest.mark.parametrize(
+    "run",
+    [
+        lambda file: stages.run_pipeline(file, run=lambda *_: ""),
+        lambda file: stages.act_on_registry(file, run=lambda *_: ""),
+        lambda file: sync.fn(str(file)),
+    ],
+)
+def test_the_server_runs_at_the_end_of_a_run_that_has_failed(tmp_path, monkeypatch, run):
+    calls = list[str]()
+    monkeypatch.setattr(module, "ensure", lambda: calls.append("ensured"))
+    with pytest.raises(ConfigError, match=r"no params\.yaml here"):
+        run(tmp_path / "params.yaml")
+    assert calls == ["ensured"]
