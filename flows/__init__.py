@@ -2,25 +2,23 @@
 import; variables that are already set take precedence."""
 
 import os
+import tempfile
+from contextlib import suppress
 from pathlib import Path
 
 
 def _home() -> Path:
-    """The folder of Prefect's database and server, which all repositories of a user share; in the clone if the user's
-    own folder cannot be written."""
-    state = Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state") / "headstart"
-    for folder in (state, Path(__file__).resolve().parents[1] / ".headstart"):
-        try:
-            folder.mkdir(parents=True, exist_ok=True)
-        except OSError:
-            continue
-        if os.access(folder, os.W_OK):
-            return folder / "prefect"
-    return state / "prefect"
+    """The folder of Prefect's database and server, which all repositories of a user share; a temporary one if the user
+    has no folder that can be written."""
+    with suppress(RuntimeError):  # no HOME, and a user id without a name
+        state = Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state") / "headstart"
+        present = next(each for each in (state, *state.parents) if os.path.exists(each))  # noqa: PTH110 raises nothing
+        if os.access(present, os.W_OK):
+            return state / "prefect"
+    return Path(tempfile.gettempdir()) / f"headstart-{os.getuid()}"
 
 
-if "PREFECT_HOME" not in os.environ:
-    os.environ["PREFECT_HOME"] = str(_home())
+os.environ["PREFECT_HOME"] = str(Path(os.environ.get("PREFECT_HOME") or _home()).expanduser().resolve())
 
 _DEFAULTS = {
     # Also avoids a database-is-locked traceback at each start of a server.

@@ -13,6 +13,7 @@ exists already is updated.
 import os
 from dataclasses import dataclass
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode, urlsplit
 from uuid import UUID
@@ -70,8 +71,11 @@ OCCASIONS = (
 )
 
 
-def install(address: str) -> list[str]:
+def install(address: str, *, suffix: str = "") -> list[str]:
     """Create or update the automations on a Prefect server; remove them if there is nobody to tell.
+
+    Args:
+        suffix: of their names (`Server.suffix`).
 
     Returns:
         Who is told, in words.
@@ -80,20 +84,17 @@ def install(address: str) -> list[str]:
         ConfigError: the address of the mail server is invalid.
     """
     from prefect.client.orchestration import get_client
-    from prefect.settings import PREFECT_API_AUTH_STRING, PREFECT_API_URL, temporary_settings
 
-    # Prefect may have been imported before the address was known.
-    updates = {PREFECT_API_URL: address}
-    if auth := os.environ.get("PREFECT_API_AUTH_STRING"):
-        updates[PREFECT_API_AUTH_STRING] = auth
-    with temporary_settings(updates), get_client(sync_client=True) as client:
+    with get_client(sync_client=True) as client:
         actions, receivers = _actions(
-            (os.environ.get("PREFECT_UI_URL") or address.rstrip("/").removesuffix("/api")).rstrip("/")
+            (os.environ.get("PREFECT_UI_URL") or address.rstrip("/").removesuffix("/api")).rstrip("/"), suffix
         )
         wanted = {each.name: _told(each, [action(each) for action in actions]) for each in OCCASIONS if actions}
         wanted[ZOMBIES] = _zombies()
+        for automation in wanted.values():
+            automation.name += suffix
         for name in (ZOMBIES, *(each.name for each in OCCASIONS)):
-            existing = client.read_automations_by_name(name)
+            existing = client.read_automations_by_name(f"{name}{suffix}")
             for double in existing[1:] if name in wanted else existing:
                 client.delete_automation(double.id)
             if name in wanted and existing:
@@ -143,7 +144,7 @@ def _automation(name: str, actions: list[Any], *, reactive: bool = True, **trigg
     )
 
 
-def _actions(page: str) -> tuple[list[Any], list[str]]:
+def _actions(page: str, suffix: str) -> tuple[list[Any], list[str]]:
     """A function per receiver that makes its action for an occasion, and the receivers in words."""
     from prefect.blocks.notifications import SlackWebhook
     from prefect.blocks.webhook import Webhook
@@ -153,12 +154,14 @@ def _actions(page: str) -> tuple[list[Any], list[str]]:
     actions: list[Any] = []
     receivers: list[str] = []
     if webhook := os.environ.get(WEBHOOK):
-        block = UUID(str(Webhook(method="POST", url=SecretStr(webhook)).save(WEBHOOK_BLOCK, overwrite=True)))
+        block = UUID(
+            str(Webhook(method="POST", url=SecretStr(webhook)).save(f"{WEBHOOK_BLOCK}{suffix}", overwrite=True))
+        )
         actions.append(lambda occasion: CallWebhook(block_document_id=block, payload=_payload(occasion, link)))
         receivers.append("a webhook")
     if email := email_address():
         # Prefect has no block for e-mail by SMTP; this one passes every address that is not Slack's to Apprise.
-        mail = UUID(str(SlackWebhook(url=SecretStr(email)).save(EMAIL_BLOCK, overwrite=True)))
+        mail = UUID(str(SlackWebhook(url=SecretStr(email)).save(f"{EMAIL_BLOCK}{suffix}", overwrite=True)))
         actions.append(
             lambda occasion: SendNotification(block_document_id=mail, subject=occasion.what, body=_text(occasion, link))
         )
@@ -222,12 +225,12 @@ def send_trial() -> None:
             raise ConfigError(f"{EMAIL}: the message was not sent ({reason})") from None
 
 
-def create(*, test: bool, port: int) -> None:
-    """Create the notifications on the Prefect server; with `test`, send a trial message."""
+def create(start: Path, *, test: bool, port: int) -> None:
+    """Create the notifications of the project with `start` on the Prefect server; with `test`, send a trial message."""
     if test:
         send_trial()
     with server(port=port) as running:
-        receivers = install(running.address)
+        receivers = install(running.address, suffix=running.suffix(start))
     if not receivers:
         terminal.say(f"notifications have no receiver: set {WEBHOOK} or {EMAIL}")
     else:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import re
 from collections.abc import Iterator, Sequence, Set
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import Any
 
 from components.core.errors import ConfigError
 from components.pipeline import running
+from components.pipeline.dvc_yaml import installed_code
 from components.pipeline.identity import STAGE as IDENTITY
 from components.pipeline.identity import Identity, file_name, identities
 from components.settings.loading import load_params
@@ -30,7 +32,7 @@ class Stage:
     Attributes:
         reasons: one sentence per change; empty if the stage is up to date. `always` is not a reason.
         metrics: its metrics files, relative to the repository.
-        force: whether DVC has to run it, because a full rebuild was requested.
+        force: whether DVC has to run it, because a full rebuild was requested or the package was replaced.
         present: whether all of its dependencies exist now.
         budget_until: time of `time.monotonic` at which the budget of the run is used up; None: no limit.
         measurements: file to which it appends its measurements; empty: none.
@@ -118,7 +120,7 @@ class Changes:
     @functools.cached_property
     def computed(self) -> dict[str, Identity] | None:
         """File name -> identity; None if the stage `identity` is up to date."""
-        if self._writer is None or not self._writer.status():
+        if self._writer is None or not (self._writer.status() or self.upgraded):
             return None
         return {
             file_name(stage, item): value
@@ -126,13 +128,26 @@ class Changes:
             for item, value in items.items()
         }
 
+    @functools.cached_property
+    def upgraded(self) -> bool:
+        """Whether a dvc.yaml of the user names another version of the package than the one that is installed."""
+        code = re.search(r" --code (\w+)", str(self._writer.cmd)) if self._writer is not None else None
+        return code is not None and code[1] != installed_code()
+
+    def _differs(self, name: str, now: Identity) -> bool:
+        path = Path(str(self.folder)) / name
+        return not path.is_file() or bool(now.changes(Identity.read(path)))
+
     def identity(self, stage: Any) -> Any:
         """The dependency of a DVC stage on its identity; None if it has none."""
         return next((each for each in stage.deps if self.folder and self.folder in Path(each.fs_path).parents), None)
 
     def requested(self, stage: Any) -> list[str]:
-        """The request of a full rebuild of a DVC stage, as a reason."""
+        """Why DVC is made to run a stage: the request of a full rebuild, or other installed code than that of the
+        identities, which DVC does not see if dvc.yaml belongs to the user."""
         group, _, item = str(stage.name).partition("@")
+        if group == IDENTITY and self.upgraded and any(self._differs(*each) for each in (self.computed or {}).items()):
+            return ["another version of the package is installed"]
         reason = running.requested(self.folder.parent, group, item) if self.folder and item else ""
         return [f"a full rebuild was requested ({reason})"] if reason else []
 

@@ -1,6 +1,7 @@
 """Run a command as a group of processes, in a session, that ends as a whole: SIGKILL of `dvc repro` would leave the
 stage's process running and writing."""
 
+import base64
 import codecs
 import contextlib
 import io
@@ -273,10 +274,13 @@ def start(
     )
 
 
-def answers(url: str) -> bool:
-    """Whether an HTTP GET succeeds within 5 seconds."""
+def answers(url: str, *, auth: str = "") -> bool:
+    """Whether an HTTP GET succeeds within 5 seconds, without a proxy. `auth`: `USER:PASSWORD`."""
+    request = urllib.request.Request(url)
+    if auth:
+        request.add_header("Authorization", f"Basic {base64.b64encode(auth.encode()).decode()}")
     try:
-        with urllib.request.urlopen(url, timeout=5) as answer:
+        with urllib.request.build_opener(urllib.request.ProxyHandler({})).open(request, timeout=5) as answer:
             return bool(answer.status == 200)
     except (OSError, ValueError):
         return False

@@ -18,7 +18,7 @@ import typer
 import tzlocal
 
 from components.cli.common import PARAMS, ParamsFile, flags
-from components.core.errors import ConfigError, TransientError
+from components.core.errors import ConfigError
 from flows import notify
 from flows.command import main
 from flows.flow_run import Times
@@ -113,20 +113,16 @@ def schedule(times: Times, options: Flags) -> None:
     what = f"{'sync' if options.synchronise else 'retrain'} {params}, {times}"
     with owned(root, name=name, what=what, replace=options.replace), server(port=options.port) as running:
         # Prefect reads the address of its server on import.
-        from flows.serving import FAILURES, Schedule, serve
+        from flows.serving import Schedule, serve
 
-        try:
-            receivers = notify.install(running.address)
-        except FAILURES as error:
-            raise TransientError(f"{running.address}: the Prefect server does not answer ({error})") from error
-        if receivers:
+        suffix = running.suffix(root)
+        if receivers := notify.install(running.address, suffix=suffix):
             terminal.say(f"failed and late runs are told by {' and '.join(receivers)}")
         terminal.say(f"{name}: {what}")
         owner = f"{root} on {socket.gethostname()}"
-        # All repositories of a user share the user's own server.
-        shared = f"{name}-{re.sub(r'[^A-Za-z0-9_.-]+', '-', root.name)}" if running.port else name
+        shared = f"{name}-{re.sub(r'[^A-Za-z0-9_.-]+', '-', root.name)}{suffix}" if suffix else name
         served = Schedule(shared, str(file), options.synchronise, owner, times)
-        serve(served, root=root, server=running, replace=options.replace, catch_up=options.catch_up)
+        serve(served, root=root, replace=options.replace, catch_up=options.catch_up)
 
 
 def checked(cron: str) -> str:
@@ -160,7 +156,7 @@ def checked_timezone(name: str) -> str:
 def command(options: Flags) -> None:
     """Retrain on a schedule until stopped."""
     if options.notify:
-        notify.create(test=options.test, port=options.port)
+        notify.create(options.params.resolve().parent, test=options.test, port=options.port)
         return
     times = Times(
         options.cron if options.every else checked(options.cron), checked_timezone(options.timezone), options.every

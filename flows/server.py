@@ -8,6 +8,7 @@ the shared lock of the file `users`.
 
 import contextlib
 import fcntl
+import json
 import os
 import secrets
 import signal
@@ -22,11 +23,11 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from components.core.artifacts import private, private_folder, write_atomic
+from components.core.artifacts import digest_text, private, private_folder, write_atomic
 from components.core.environment import variables
-from components.core.errors import ConfigError
-from flows.processes import MARK, answers, free_port
-from flows.repository import read_locked, try_lock, write_locked
+from components.core.errors import ArtifactError, ConfigError, TransientError
+from flows.processes import MARK, answers
+from flows.repository import find_root, read_locked, try_lock, write_locked
 from flows.terminal import terminal
 
 HOST = "127.0.0.1"
@@ -60,13 +61,38 @@ class Server:
     auth: str | None = None
     port: int = 0
 
+    def suffix(self, start: Path) -> str:
+        """The end of the names of the project with `start` on the user's own server, which all projects share."""
+        return f"-{digest_text(str(find_root(start)))[:6]}" if self.port else ""
 
-def ensure() -> None:
-    """Start the user's own server again, if this process uses it and it has ended."""
-    own = os.environ.get(AUTH) and (folder() / "auth").is_file() and os.environ[AUTH] == secret().read_text()
-    if own and (port := urlsplit(os.environ.get(ADDRESS, "")).port) and not _holder():
+
+def ensure() -> int:
+    """Start the user's own server again, if this process uses it and it has ended; returns its port, 0 if this process
+    uses another one.
+
+    Raises:
+        TransientError: it runs at another port now.
+    """
+    address, auth = os.environ.get(ADDRESS, ""), os.environ.get(AUTH)
+    if not auth or not (folder() / "auth").is_file() or auth != secret().read_text():
+        return 0
+    if not (port := urlsplit(address).port):
+        return 0
+    if not (held := _holder()):
         terminal.say("the Prefect server has ended and is started again", source="run")
-        _start(port)
+        held = {"port": _start(port, exact=False)}
+    if held["port"] != port:
+        raise TransientError(f"{address}: the Prefect server now is at port {held['port']}; run the command again")
+    return port
+
+
+@contextlib.contextmanager
+def ensured() -> Iterator[None]:
+    """A block at whose end the user's own server runs: Prefect records the end of the flow run."""
+    try:
+        yield
+    finally:
+        ensure()
 
 
 @contextlib.contextmanager
@@ -77,22 +103,63 @@ def server(*, port: int = 0) -> Iterator[Server]:
 
     Raises:
         ConfigError: the port is used by another program, or the server does not start.
+        TransientError: the server does not answer, at first or within the block.
     """
     if address := configured():
-        yield Server(address, os.environ.get(AUTH))
+        with _translated(address):
+            number = ensure()
+            _ask(address)
+            yield Server(address, os.environ.get(AUTH), number)
         return
-    private_folder(folder())
+    try:
+        private_folder(folder())
+    except ArtifactError as error:
+        raise ConfigError(
+            f"{folder()}: must be a folder of your own that can be written; name another one with PREFECT_HOME"
+        ) from error
     with (folder() / "users").open("a") as users, contextlib.ExitStack() as block:
         fcntl.flock(users, fcntl.LOCK_SH)
         number, auth = _start(port), secret().read_text()
         running = Server(f"http://{HOST}:{number}/api", auth, number)
-        block.enter_context(variables({ADDRESS: running.address, AUTH: auth}))
+        block.enter_context(variables({ADDRESS: running.address, AUTH: auth, **direct()}))
         if "prefect" in sys.modules:
             from prefect.settings import PREFECT_API_AUTH_STRING, PREFECT_API_URL, temporary_settings
 
             settings: dict[Any, Any] = {PREFECT_API_URL: running.address, PREFECT_API_AUTH_STRING: auth}
             block.enter_context(temporary_settings(settings))
+        block.enter_context(_translated(running.address))
         yield running
+
+
+@contextlib.contextmanager
+def _translated(address: str) -> Iterator[None]:
+    """Errors of Prefect's clients as `TransientError`."""
+    try:
+        yield
+    except Exception as error:
+        from httpx import HTTPError, InvalidURL
+        from prefect.exceptions import PrefectException
+
+        if not isinstance(error, HTTPError | InvalidURL | PrefectException) and "Failed to reach API" not in str(error):
+            raise
+        why = str(error.__cause__ or error).partition("\n")[0] or type(error).__name__
+        raise TransientError(
+            f"{address}: the Prefect server does not answer ({why}); start it, or correct or unset {ADDRESS}"
+        ) from error
+
+
+def _ask(address: str) -> None:
+    """Ask a server for its version, which it tells only whom it lets in."""
+    from prefect.client.orchestration import get_client
+
+    with get_client(sync_client=True) as client:
+        client.raise_for_api_version_mismatch()  # not of Prefect Cloud
+
+
+def direct() -> dict[str, str]:
+    """The variables by which no client sends a request to this host to a proxy."""
+    present = os.environ.get("no_proxy", os.environ.get("NO_PROXY", ""))
+    return dict.fromkeys(("no_proxy", "NO_PROXY"), ",".join(filter(None, (present, HOST))))
 
 
 def configured() -> str:
@@ -107,7 +174,7 @@ def configured() -> str:
 
 
 def folder() -> Path:
-    return Path(os.environ["PREFECT_HOME"]).expanduser()
+    return Path(os.environ["PREFECT_HOME"]).expanduser().resolve()
 
 
 def secret() -> Path:
@@ -128,24 +195,33 @@ def _holder() -> dict[str, Any]:
         return {} if try_lock(file) else read_locked(file)
 
 
-def _start(port: int) -> int:
-    """The port of the user's server, when it answers."""
-    deadline, tries = time.monotonic() + START_S, 0
+def _start(port: int, *, exact: bool = True) -> int:
+    """The port of the user's server, when it answers. `exact`: whether it is refused if another program uses `port`."""
+    deadline, tries, host = time.monotonic() + START_S, 0, socket.gethostname()
     process: subprocess.Popen[bytes] | None = None
-    log = folder() / "server.log"
+    log, auth = folder() / "server.log", secret().read_text()
     while True:
         held = _holder()
-        if held and answers(f"http://{HOST}:{held['port']}/api/health"):
+        if held.get("host", host) != host:
+            raise ConfigError(
+                f"{folder()}: the Prefect server of this folder runs on {held['host']}; name a folder of this host "
+                f"with PREFECT_HOME, or a server for both hosts with {ADDRESS}"
+            )
+        if held and answers(f"http://{HOST}:{held['port']}/api/admin/version", auth=auth):
             return int(held["port"])
-        if not held and (process is None or process.poll() is not None):
-            if port and in_use(port):
+        ended = process is None or process.poll() is not None
+        if time.monotonic() > deadline or (ended and not held and tries == TRIES):
+            if process is not None:
+                process.kill()
+                process.wait()
+            raise ConfigError(f"the Prefect server did not start; see {log}")
+        if ended and not held:
+            if port and exact and in_use(port):
                 raise ConfigError(
                     f"port {port} is used by another program; choose another one with --port, "
                     f"or name a Prefect server that you run yourself with {ADDRESS}"
                 )
-            process, tries = _launch(port or (free_port() if in_use(PORT) else PORT), log), tries + 1
-        if tries > TRIES or time.monotonic() > deadline:
-            raise ConfigError(f"the Prefect server did not start; see {log}")
+            process, tries = _launch(port, log), tries + 1
         time.sleep(POLL_S)
 
 
@@ -154,14 +230,12 @@ def _launch(port: int, log: Path) -> subprocess.Popen[bytes]:
     first = not (folder() / "prefect.db").is_file()
     begins = "starting Prefect's server" + ("; its first start makes its database, which takes a while" * first)
     terminal.say(begins, source="run", stays=first)
-    settings = {**os.environ, **protection(port, secret().read_text())}
-    for name in (ADDRESS, MARK):
-        settings.pop(name, None)
+    settings = {name: value for name, value in os.environ.items() if name not in (ADDRESS, MARK)}
     with open(log, "a", opener=private) as output:
         return subprocess.Popen(
             [sys.executable, "-m", "flows.server", str(port)],
             cwd=folder(),
-            env=settings,
+            env={**settings, "PREFECT_HOME": str(folder())},
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=output,
@@ -180,6 +254,7 @@ def protection(port: int, auth: str) -> dict[str, str]:
         "PREFECT_SERVER_CSRF_PROTECTION_ENABLED": "true",
         SERVER_AUTH: auth,
         AUTH: auth,
+        **direct(),
     }
 
 
@@ -190,19 +265,41 @@ def in_use(port: int) -> bool:
 
 
 def main() -> None:
-    """The user's server, unless it runs already."""
-    deadline, port = time.monotonic() + LOCK_S, int(sys.argv[1])
-    with (folder() / "lock").open("a+") as file:
+    """The user's server, unless it runs already: at the port of the argument, of the server before it that has not
+    ended by itself, at 4200, or at a free one."""
+    deadline, asked = time.monotonic() + LOCK_S, int(sys.argv[1])
+    with (private_folder(folder()) / "lock").open("a+") as file:
         while not try_lock(file):
             if time.monotonic() > deadline:
                 return
             time.sleep(POLL_S)
-        write_locked(file, port=port, pid=os.getpid())
-        import uvicorn
-        from prefect.server.api.server import create_app
+        last = 0
+        with contextlib.suppress(ValueError, KeyError, OSError):
+            last = json.loads((folder() / "lock").read_text())["port"]
+        # Nobody takes another program for this server: its port is written when it listens.
+        listening = _listen(*filter(None, (asked, last, PORT)), 0)
+        port = listening.getsockname()[1]
+        os.environ.update(protection(port, secret().read_text()))
+        os.environ.pop(ADDRESS, None)
+        write_locked(file, port=port, pid=os.getpid(), host=socket.gethostname())
+        signal.signal(signal.SIGTERM, lambda *_: sys.exit())  # uvicorn raises it again
+        try:
+            import uvicorn
+            from prefect.server.api.server import create_app
 
-        threading.Thread(target=_end_without_users, name="users", daemon=True).start()
-        uvicorn.run(create_app(final=True), host=HOST, port=port, log_level="warning", timeout_graceful_shutdown=2)
+            threading.Thread(target=_end_without_users, name="users", daemon=True).start()
+            options: dict[str, Any] = {"log_level": "warning", "timeout_graceful_shutdown": 2}
+            uvicorn.Server(uvicorn.Config(create_app(final=True), **options)).run(sockets=[listening])
+        finally:
+            file.truncate(0)
+
+
+def _listen(*ports: int) -> socket.socket:
+    """A socket at the first of the ports that no program uses; the last one is 0: a free one."""
+    for port in ports:
+        with contextlib.suppress(OSError):
+            return socket.create_server((HOST, port))
+    raise AssertionError
 
 
 def _end_without_users() -> None:

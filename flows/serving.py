@@ -32,15 +32,14 @@ from prefect.client.schemas.sorting import FlowRunSort
 from prefect.deployments.runner import EntrypointType, RunnerDeployment
 from prefect.exceptions import ObjectNotFound, PrefectException
 from prefect.runner import Runner
-from prefect.settings import PREFECT_API_AUTH_STRING, PREFECT_API_URL, temporary_settings
 from prefect.states import Cancelled, Crashed, Scheduled
 
-from components.core.errors import ConfigError, TransientError
+from components.core.errors import ConfigError
 from flows.flow_run import MISSED, RUNNER, STOPPED, Times
 from flows.processes import descendants, end, start
 from flows.repository import environment
 from flows.retrain import retrain
-from flows.server import POLL_S, Server, ensure
+from flows.server import POLL_S, ensure
 from flows.sync import sync
 from flows.terminal import terminal
 
@@ -90,27 +89,20 @@ class Replaced(BaseException):
     """Another repository or host has taken over the name; its text says which."""
 
 
-def serve(schedule: Schedule, *, root: Path, server: Server, replace: bool = False, catch_up: bool = True) -> None:
+def serve(schedule: Schedule, *, root: Path, replace: bool = False, catch_up: bool = True) -> None:
     """Create the deployment `retrain/NAME`, or `sync/NAME`, and run Prefect's runner until SIGTERM or Ctrl-C.
 
     Raises:
         ConfigError: another repository or host serves the name on this server, or a work pool does.
-        TransientError: the server does not answer.
     """
-    settings: dict[Any, Any] = {PREFECT_API_URL: server.address}
-    if server.auth:
-        settings[PREFECT_API_AUTH_STRING] = server.auth
-    with temporary_settings(settings), get_client(sync_client=True) as client:
+    with get_client(sync_client=True) as client:
         _raise_stopped()
         deployment: UUID | None = None
         runner: subprocess.Popen[bytes] | None = None
         began, looked = -RESTART_S, time.monotonic()
         try:
-            try:
-                deployment = create(client, schedule, replace=replace)
-                begin(client, deployment, schedule.times, catch_up=catch_up)
-            except FAILURES as error:
-                raise TransientError(f"{server.address}: the Prefect server does not answer ({error})") from error
+            deployment = create(client, schedule, replace=replace)
+            begin(client, deployment, schedule.times, catch_up=catch_up)
             while True:
                 ensure()
                 if (runner is None or runner.poll() is not None) and time.monotonic() - began > RESTART_S:

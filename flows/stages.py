@@ -42,7 +42,7 @@ from flows.run import (
     upcoming,
     wanted,
 )
-from flows.server import ensure
+from flows.server import ensured
 from flows.telemetry import Monitor, Recorded, announce, monitored
 from flows.terminal import BudgetError, StageError, terminal
 
@@ -158,6 +158,7 @@ OUTCOMES = {
 Run = Callable[[Stage, Path], str]
 
 
+@ensured()
 def run_pipeline(file: Path, *, run: Run, rebuild: bool = False, brief: bool = False) -> dict[str, list[str]]:
     """Run every stage of a settings file that is not up to date; arguments, result and errors as of the flow
     `retrain`."""
@@ -187,10 +188,10 @@ def run_pipeline(file: Path, *, run: Run, rebuild: bool = False, brief: bool = F
             done = run_stages(plan, root=root, run=run, monitor=monitor, settled=settled, spending=spending)
         conclude(done, monitor, file=file, root=root, brief=brief)
         terminal.say(f"{monitor.name} ({monitor.id})", source="run")
-        ensure()  # Prefect records the end of the flow run
         return done
 
 
+@ensured()
 def act_on_registry(params: Path, *, run: Run) -> None:
     """Run the stages that act on the registry.
 

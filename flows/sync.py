@@ -37,7 +37,7 @@ from flows.execution import DVC, run_command
 from flows.flow_run import begin_scheduled
 from flows.processes import end_session
 from flows.repository import STATE, data_to_pull, find_root, locked
-from flows.server import server
+from flows.server import ensure, ensured, server
 from flows.telemetry import run_name
 from flows.terminal import terminal
 
@@ -87,14 +87,20 @@ def sync(params: str = "params.yaml", *, push: bool = True) -> None:
         StageError: a command failed; nothing has been committed.
     """
     begin_scheduled()
-    file = Path(params).resolve()
+    with ensured():
+        _sync(Path(params).resolve(), push=push)
+
+
+def _sync(file: Path, *, push: bool) -> None:
     root = find_root(file.parent)
-    retrain = [sys.executable, "-m", "flows.retrain_command", "--params", str(file.relative_to(root))]
-    with locked(root, what=f"sync {params}", say=terminal.say):
+    name = file.relative_to(root)
+    retrain = [sys.executable, "-m", "flows.retrain_command", "--params", str(name)]
+    with locked(root, what=f"sync {name}", say=terminal.say):
         report = pull(root)
     before = summary.decided_at(root=root, params=file)
+    ensure()
     run_command(retrain, source="retrain", root=root, limit_s=RETRAIN_S, stays=True)
-    with locked(root, what=f"sync {params}", say=terminal.say):
+    with locked(root, what=f"sync {name}", say=terminal.say):
         decided = summary.decided_at(root=root, params=file) != before
         decisions = summary.decisions(root=root, params=file, decided=decided)
         report += [*decisions, *publish(root, decisions=decisions, push=push)]
@@ -153,8 +159,9 @@ def pull(root: Path) -> list[str]:
 
 
 def _outputs(root: Path) -> list[str]:
-    """Take the outputs that the records name and the results of earlier runs, so that nothing is trained that another
-    clone has trained. What is not in DVC's remote is made here."""
+    """Take the outputs that the records name, and the records of earlier runs, whose outputs DVC takes when a stage
+    would make them again: nothing is trained that another clone has trained. What is not in DVC's remote is made
+    here."""
     pipelines = [str(Path(path).with_name(PIPELINE)) for path in _listed(root, "ls-files", "--", LOCK)]
     before = _dvc(root, "status", "--json", *pipelines).stdout if pipelines else "{}"
     if before.strip() == "{}":

@@ -84,8 +84,8 @@ def ui(options: Flags) -> None:
             terminal.say(f"MLflow:  {links[0].address}")
             terminal.say(f"Prefect: {links[1].address}")
             if prefect.port:
-                terminal.say(f"Prefect's page asks for the text in {secret()}")
-            terminal.say("Ctrl-C ends all")
+                terminal.say(f"Prefect's page asks for the text in {secret()}; its server stays for half an hour")
+            terminal.say("Ctrl-C ends them")
             while process is None or process.poll() is None:
                 ensure()
                 time.sleep(POLL_S)

@@ -31,14 +31,19 @@ def pytest_configure() -> None:
     """One Prefect server for all tests, beside the user's: the first test that needs it starts it."""
     if "PYTEST_XDIST_WORKER" not in os.environ:
         os.environ["PREFECT_HOME"] = tempfile.mkdtemp(prefix="headstart-prefect-")
+    for name in ("PREFECT_API_URL", "PREFECT_API_AUTH_STRING", "PREFECT_PROFILES_PATH"):
+        os.environ.pop(name, None)
 
 
 def pytest_unconfigure() -> None:
     if "PYTEST_XDIST_WORKER" in os.environ:
         return
+    from flows.repository import try_lock
+
     folder = Path(os.environ["PREFECT_HOME"])
-    with suppress(OSError, ValueError):
-        os.kill(json.loads((folder / "lock").read_text())["pid"], signal.SIGTERM)
+    with suppress(OSError, ValueError), (folder / "lock").open("r+") as file:
+        if not try_lock(file):  # otherwise the process has ended, and its number may be that of another one
+            os.kill(json.load(file)["pid"], signal.SIGTERM)
     shutil.rmtree(folder, ignore_errors=True)
 
 

@@ -93,7 +93,7 @@ def _group(name: str, stage: Stage, params: Params, file: Path, root: Path) -> d
     names = first if whole else {key: [f"${{item.{key}[{n}]}}" for n in range(len(first[key]))] for key in first}
     key = name if whole else "${key}"
     options = {"persist": True} if stage.persist else {"cache": False} if stage.always else {}
-    code = f" --code {_installed_code()}" if name == IDENTITY and not _is_checkout(root) else ""
+    code = f" --code {installed_code()}" if name == IDENTITY and not _is_checkout(root) else ""
     body: dict[str, Any] = {
         "wdir": "/".join([".."] * len(file.parent.parts)) or ".",
         "cmd": f"{_STAGE}{name}{'' if whole else ' --item ${key}'} --params {file.as_posix()}{code}",
@@ -130,7 +130,7 @@ def _is_checkout(root: Path) -> bool:
 
 
 @functools.cache
-def _installed_code() -> str:
+def installed_code() -> str:
     """Digest of the installed code and its lock: a part of the command instead of a dependency, because Python writes
     compiled files between those of the package, and because its folder has another path on another machine."""
     files = [*sorted(_CODE.rglob("*.py")), FILES / LOCK]

@@ -93,6 +93,14 @@ def test_failed_and_late_runs_are_told(receiver, prefect_server, monkeypatch):
         assert notify.install(address) == ["a webhook", "e-mail"]
     assert automations() == ["headstart: a run has died", "headstart: a run has failed", "headstart: a run is late"]
 
+    # Those of another project on the same server.
+    notify.install(address, suffix="-0a1b2c")
+    others = [f"headstart: a run {what}-0a1b2c" for what in ("has died", "has failed", "is late")]
+    assert automations()[1::2] == others
+    with get_client(sync_client=True) as client:
+        for name in others:
+            client.delete_automation(client.read_automations_by_name(name)[0].id)
+
     with pytest.raises(ValueError, match="no space left"):
         fails()
     told = receiver.posts.get(timeout=120)["text"]

@@ -6,7 +6,9 @@ import json
 import re
 import subprocess
 import sys
+from dataclasses import asdict
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -14,14 +16,17 @@ import yaml
 
 from components.cli.common import InitOptions
 from components.cli.onboarding.command import init
+from components.core.artifacts import write_json
 from components.core.errors import ConfigError
 from components.pipeline import dvc_yaml as writer
 from components.pipeline.dvc_yaml import dvc_yaml, write_dvc_yaml
-from components.pipeline.identity import PLACES, file_name
+from components.pipeline.identity import PLACES, Identity, file_name
+from components.pipeline.jobs import WHOLE
 from components.pipeline.stages import STAGES
 from components.settings.loading import load_params
+from flows import plan
 from flows.execution import add_folder, read_plan
-from flows.plan import Stage
+from flows.plan import Changes, Stage
 from flows.run import wanted
 from flows.terminal import StageError
 
@@ -128,7 +133,7 @@ def test_a_pipeline_of_something_else_is_refused(clone, tmp_path, text):
     assert (tmp_path / "dvc.yaml").read_text() == text
 
 
-def test_a_folder_that_is_no_checkout_depends_on_the_installed_code_but_not_on_compiled_files(clone, tmp_path):
+def test_a_folder_that_is_no_checkout_depends_on_theinstalled_code_but_not_on_compiled_files(clone, tmp_path):
     """Python writes compiled files into the package at any time, and no .dvcignore applies outside of a repository."""
     package = tmp_path / "installed/components"
     (package / "pipeline").mkdir(parents=True)
@@ -137,9 +142,9 @@ def test_a_folder_that_is_no_checkout_depends_on_the_installed_code_but_not_on_c
     def identity():
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(writer, "_CODE", package)
-            writer._installed_code.cache_clear()
+            writer.installed_code.cache_clear()
             text = dvc_yaml(load_params(clone / "params.yaml"), Path("params.yaml"), root=tmp_path)
-        writer._installed_code.cache_clear()
+        writer.installed_code.cache_clear()
         return yaml.safe_load(text)["stages"]["identity"]
 
     before = identity()
@@ -274,3 +279,21 @@ def test_requirements_lock_contains_pinned_versions_only():
     wanted = [line.partition("#")[0].strip() for line in (ROOT / "requirements.in").read_text().splitlines()]
     names = {re.split(r"[\[=<>]", line)[0].lower().replace("_", "-") for line in wanted if line}
     assert names <= pinned
+
+
+def test_another_installed_version_makes_a_dvc_yaml_of_the_user_run_its_identity(tmp_path, monkeypatch):
+    def requested(code: str, **settings: int) -> list[str]:
+        now = Identity(settings, {}, {})
+        monkeypatch.setattr(plan, "identities", lambda _: {"checks": {WHOLE: now}})
+        command = f"headstart stage identity --params params.yaml --code {code}"
+        stage = SimpleNamespace(name="identity", cmd=command, outs=[SimpleNamespace(fs_path=tmp_path)], status=dict)
+        changes = Changes([stage], None, params=ROOT / "params.yaml")
+        assert (changes.computed is None) == (code == "0a")
+        return changes.requested(stage)
+
+    monkeypatch.setattr(plan, "installed_code", lambda: "0a")
+    write_json(tmp_path / "checks.json", asdict(Identity({"a": 1}, {}, {})))
+    assert requested("0a", a=2) == requested("0b", a=1) == []
+    assert requested("0b", a=2) == ["another version of the package is installed"]
+    (tmp_path / "checks.json").unlink()
+    assert requested("0b", a=1) == ["another version of the package is installed"]

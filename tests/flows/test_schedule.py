@@ -14,10 +14,11 @@ import httpx
 import psutil
 import pytest
 
-from components.core.errors import ConfigError, TransientError
+from components.core.errors import ConfigError
 from flows import processes
 from flows.flow_run import Times
 from flows.schedule import Flags, checked, checked_timezone, owned, schedule
+from flows.server import Server
 
 from .conftest import is_running, ran, server_of
 
@@ -58,7 +59,8 @@ def test_scheduled_runs(project, served, port, prefect_home):
     assert second.returncode == 2
     assert f"already run by another process (retrain params.yaml, every 5 s: process {served.pid} on" in second.stderr
     assert sum("flows.serving" in each.cmdline() for each in psutil.Process(served.pid).children()) == 1
-    address = f"http://127.0.0.1:{port}/api/deployments/name/retrain/scheduled-{project.name}"
+    name = f"scheduled-{project.name}{Server('', None, port).suffix(project)}"
+    address = f"http://127.0.0.1:{port}/api/deployments/name/retrain/{name}"
     secret = (prefect_home / "auth").read_text()
     result = httpx.get(address, auth=tuple(secret.split(":"))).json()
     assert [each["schedule"]["interval"] for each in result["schedules"]] == [5] and result["paused"] is False
@@ -102,8 +104,7 @@ def test_the_schedule_has_the_time_zone_and_the_flow_that_was_asked_for(project,
     served: list[Any] = []
     monkeypatch.setattr("flows.serving.serve", lambda schedule, **_: served.append(schedule))
     bangkok = Times("0 3 * * *", "Asia/Bangkok")
-    with pytest.raises(TransientError, match=r"^http://prefect\.example/api: the Prefect server does not answer"):
-        schedule(bangkok, Flags(params=project / "params.yaml"))
+    monkeypatch.setattr("flows.server._ask", lambda *_: None)
     monkeypatch.setattr("flows.notify.install", lambda *_, **__: [])
     schedule(bangkok, Flags(synchronise=True, params=project / "params.yaml"))
     (result,) = served

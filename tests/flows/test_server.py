@@ -1,32 +1,48 @@
 """The Prefect server of a user, with a quick program in place of Prefect's application."""
 
+import base64
+import http.server
+import json
 import os
+import re
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from pathlib import Path
 
+import httpx
 import psutil
 import pytest
+from prefect.exceptions import PrefectException
 
-from components.core.errors import ConfigError
+import flows
+from components.core.errors import ConfigError, TransientError
 from flows import server as module
+from flows import stages
 from flows.processes import MARK, answers, orphans
-from flows.server import configured, ensure, server
+from flows.repository import try_lock, write_locked
+from flows.server import Server, configured, ensure, server
+from flows.sync import sync
 
 from .conftest import is_running
 
 ROOT = Path(__file__).parents[2]
 #: In place of `prefect.server.api.server`.
 APPLICATION = """
-import os
-if os.path.exists("broken"): raise SystemExit("no database")
+import base64, os
+if os.path.exists("broken"):
+    open("starts", "a").write("one ")
+    raise SystemExit("no database")
+text = "Basic " + base64.b64encode(os.environ["PREFECT_SERVER_API_AUTH_STRING"].encode()).decode()
 def create_app(final):
     async def application(scope, receive, send):
         if scope["type"] == "http":
-            await send({"type": "http.response.start", "status": 200})
-            await send({"type": "http.response.body", "body": b"true"})
+            known = dict(scope["headers"]).get(b"authorization", b"").decode() == text
+            await send({"type": "http.response.start", "status": 200 if known else 401})
+            await send({"type": "http.response.body", "body": os.environ["no_proxy"].encode()})
     return application
 """
 
@@ -74,9 +90,21 @@ def test_all_users_share_a_server_which_outlives_them_and_is_started_again(home,
         assert psutil.Process(process).environ().get(MARK) is None
         psutil.Process(process).kill()
         until(lambda: not module._holder())
-        ensure()
-        assert pid_of_server() != process and answers(f"{first.address}/health")
+        assert ensure() == port
+        assert pid_of_server() != process and answers(f"{first.address}/admin/version", auth=str(first.auth))
+        # Another command would start it at the port that it had.
+        psutil.Process(pid_of_server()).kill()
+        until(lambda: not module._holder())
+        with server() as third:
+            assert third.port == port
+        os.environ["PREFECT_API_URL"] = "http://127.0.0.1:9/api"
+        with pytest.raises(
+            TransientError, match=rf"^http://127.0.0.1:9/api: the Prefect server now is at port {port};"
+        ):
+            ensure()
     assert is_running(pid_of_server())
+    psutil.Process(pid_of_server()).terminate()
+    until(lambda: not (home / "lock").read_text())
 
 
 def test_it_ends_when_it_has_had_no_user_for_a_while(home, port, monkeypatch):
@@ -107,6 +135,95 @@ def test_a_server_that_does_not_start(home, port):
     with pytest.raises(ConfigError, match=r"did not start; see .*server\.log"), server(port=port):
         pass
     assert "no database" in (home / "server.log").read_text()
+    assert (home / "starts").read_text() == "one one "
+
+
+def test_no_request_to_this_host_is_sent_to_a_proxy(home, port, monkeypatch):
+    for name in ("http_proxy", "HTTP_PROXY", "all_proxy"):
+        monkeypatch.setenv(name, "http://127.0.0.1:9")
+    for name in ("no_proxy", "NO_PROXY"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("NO_PROXY", "example.org")
+    with server(port=port) as running:
+        assert os.environ["no_proxy"] == os.environ["NO_PROXY"] == "example.org,127.0.0.1"
+        client = httpx.Client(auth=tuple(str(running.auth).split(":")))
+        assert client.get(f"{running.address}/admin/version").text == "example.org,127.0.0.1", "the server's own"
+    assert os.environ["NO_PROXY"] == "example.org" and "no_proxy" not in os.environ
+
+
+def test_a_server_of_another_user_is_not_taken_for_ones_own(home, monkeypatch):
+    """It has the port at which the user's own would start, and answers /health."""
+
+    class Other(http.server.BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(200 if self.path == "/api/health" else 401)
+            self.end_headers()
+
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Other) as other:
+        threading.Thread(target=other.serve_forever, daemon=True).start()
+        taken = other.server_address[1]
+        # The server before it had the port.
+        home.mkdir()
+        (home / "lock").write_text(json.dumps({"port": taken, "pid": 0}))
+        with server() as running:
+            assert running.port not in (0, taken)
+        other.shutdown()
+
+
+def test_a_server_on_another_host(home):
+    home.mkdir()
+    with (home / "lock").open("a+") as file:
+        assert try_lock(file)
+        write_locked(file, port=1, pid=0, host="elsewhere")
+        message = r"home: the Prefect server of this folder runs on elsewhere; .* PREFECT_HOME, .* PREFECT_API_URL$"
+        with pytest.raises(ConfigError, match=message), server():
+            pass
+
+
+def test_a_folder_of_another_user(home, monkeypatch):
+    monkeypatch.setattr("os.getuid", lambda: 1)
+    message = r"home: must be a folder of your own that can be written; name another one with PREFECT_HOME$"
+    with pytest.raises(ConfigError, match=message), server():
+        pass
+
+
+@pytest.mark.parametrize(
+    ("variables", "expected"),
+    [
+        ({"HOME": "/nowhere/of/mine"}, "headstart-{uid}"),
+        ({"HOME": "{folder}"}, "{folder}/.local/state/headstart/prefect"),
+        ({"HOME": "{folder}", "XDG_STATE_HOME": "{folder}/state"}, "{folder}/state/headstart/prefect"),
+        ({"PREFECT_HOME": "here"}, "{folder}/here"),
+    ],
+)
+def test_the_folder_of_the_server_is_made_by_it_only(tmp_path, variables, expected):
+    given = {name: value.format(folder=tmp_path) for name, value in variables.items()}
+    script = "import os; os.access = lambda path, _: str(path) != '/'; from flows.server import folder; print(folder())"
+    environment = {"PYTHONPATH": str(ROOT), "TMPDIR": str(tmp_path), **given}
+    command = [sys.executable, "-c", script]
+    done = subprocess.run(command, env=environment, cwd=tmp_path, capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == str(tmp_path / expected.format(folder=tmp_path, uid=os.getuid()))
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_unknown_user_without_a_home(monkeypatch, tmp_path):
+    monkeypatch.delenv("XDG_STATE_HOME", raising=False)
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+
+    def unknown() -> Path:
+        raise RuntimeError("Could not determine home directory.")
+
+    monkeypatch.setattr("pathlib.Path.home", unknown)
+    assert flows._home() == tmp_path / f"headstart-{os.getuid()}"
+
+
+def test_the_names_of_two_projects_on_the_users_own_server_differ(tmp_path):
+    for name in ("a", "b"):
+        (tmp_path / name / ".dvc").mkdir(parents=True)
+    shared, other = Server("", None, 4200), Server("")
+    first, second = (shared.suffix(tmp_path / name) for name in ("a", "b"))
+    assert re.fullmatch("-[0-9a-f]{6}", first) and first != second == shared.suffix(tmp_path / "b")
+    assert other.suffix(tmp_path / "a") == ""
 
 
 PROFILES = """
@@ -140,8 +257,61 @@ def test_a_server_may_be_configured_in_a_profile(tmp_path, variables, profiles, 
     assert done.stdout.strip() == expected
 
 
-def test_no_server_is_started_if_one_is_configured(tmp_path, monkeypatch):
-    monkeypatch.setenv("PREFECT_API_URL", "http://prefect.example/api")
-    with server(port=1) as running:
-        assert (running.address, running.port) == ("http://prefect.example/api", 0)
-    assert configured() == "http://prefect.example/api"
+class Api(http.server.BaseHTTPRequestHandler):
+    """Prefect's API for who knows the password."""
+
+    def do_GET(self) -> None:
+        ours = self.headers["Authorization"] == f"Basic {base64.b64encode(b'a:b').decode()}"
+        self.send_response(200 if ours else 401)
+        self.end_headers()
+        self.wfile.write(b'"3.0.0"')
+
+
+@pytest.mark.parametrize(("auth", "message"), [("a:b", ""), ("a:c", "401"), (None, "refused|failed")])
+def test_a_server_that_is_configured(monkeypatch, auth, message):
+    from prefect.settings import PREFECT_API_AUTH_STRING, PREFECT_API_URL, temporary_settings
+
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Api) as api:
+        threading.Thread(target=api.serve_forever, daemon=True).start()
+        address = f"http://127.0.0.1:{api.server_address[1]}/api" if auth else "http://127.0.0.1:9/api"
+        monkeypatch.setenv("PREFECT_API_URL", address)
+        monkeypatch.delenv("PREFECT_API_AUTH_STRING", raising=False)
+        refused = rf"^{address}: the Prefect server does not answer \(.*({message}).*\); start it, or"
+        ends = pytest.raises(TransientError, match=refused) if message else nullcontext()
+        settings = temporary_settings({PREFECT_API_URL: address, PREFECT_API_AUTH_STRING: auth})
+        with settings, ends, server(port=1) as running:
+            assert (running.address, running.port) == (address, 0) and configured() == address
+        api.shutdown()
+
+
+@pytest.mark.parametrize(
+    ("error", "expected"),
+    [
+        (httpx.ConnectError("refused"), TransientError),
+        (httpx.InvalidURL("Invalid port"), TransientError),
+        (PrefectException("no"), TransientError),
+        (RuntimeError("Cannot run flow. Failed to reach API at http://a/api."), TransientError),
+        (RuntimeError("a defect"), RuntimeError),
+        (ConfigError("wrong"), ConfigError),
+    ],
+)
+def test_a_server_that_ends_in_mid_run(home, port, error, expected):
+    with pytest.raises(expected) as raised, server(port=port):
+        raise error
+    assert type(raised.value) is expected
+
+
+@pytest.mark.parametrize(
+    "run",
+    [
+        lambda file: stages.run_pipeline(file, run=lambda *_: ""),
+        lambda file: stages.act_on_registry(file, run=lambda *_: ""),
+        lambda file: sync.fn(str(file)),
+    ],
+)
+def test_the_server_runs_at_the_end_of_a_run_that_has_failed(tmp_path, monkeypatch, run):
+    calls = list[str]()
+    monkeypatch.setattr(module, "ensure", lambda: calls.append("ensured"))
+    with pytest.raises(ConfigError, match=r"no params\.yaml here"):
+        run(tmp_path / "params.yaml")
+    assert calls == ["ensured"]
