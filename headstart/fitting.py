@@ -113,14 +113,13 @@ def fit(
     with contextlib.ExitStack() as stack:
         stack.enter_context(until(end_of(minutes)))
         task = read_task(data, text=text, label=label, kind=kind, language=language, group=group)
-        notes = _notes(task, start)
         without_labels = [*task.unlabelled, *(read_unlabelled(unlabelled, task) if unlabelled is not None else ())]
         if folder is None:
             folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="headstart-fit-"))
         stack.enter_context(_quiet(verbose=verbose))
         texts = _label_texts(labels or {}, task)
         work = _Work(Path(folder).absolute(), task, without_labels, texts=texts, folds=folds, seed=seed)
-        return work.fit(start, minutes=minutes, notes=notes)
+        return work.fit(start, minutes=minutes, notes=_notes(task, start))
 
 
 def _check_numbers(*, folds: int, seed: int, minutes: float | None) -> None:
