@@ -15,7 +15,7 @@ F_STRING = (getattr(tokenize, "FSTRING_START", -1), getattr(tokenize, "FSTRING_E
 #: Package -> largest number of tokens. Lower it in the commit that makes the package smaller.
 BUDGETS = {
     "builtin_data": 6_100,
-    "cli": 15_500,
+    "cli": 15_600,
     "cluster": 11_700,
     "core": 9_400,
     "data": 99_400,
