@@ -21,7 +21,7 @@ BUDGETS = {
     "data": 99_400,
     "evaluation": 9_600,
     "flows": 34_000,
-    "headstart": 14_100,
+    "headstart": 14_200,
     "interchange": 22_800,
     "labelling": 11_500,
     "learners": 82_500,
