@@ -32,7 +32,7 @@ BUDGETS = {
     "reporting": 9_800,
     "serving": 18_400,
     "settings": 17_000,
-    "studies": 34_400,
+    "studies": 34_700,
     "tokenization": 22_900,
     "training": 31_200,
 }
