@@ -50,6 +50,8 @@ START: Final = "pretrained"
 CHOSEN: Final = "chosen"
 #: Texts without labels that words models are fitted on.
 FOR_WORDS = 25_000
+#: Kinds whose encoder learns from the texts of labels (`components.learners.finetuning.specs.names_of`).
+READS_LABELS: Final = ("classification", "multilabel")
 #: Seconds below which a limit of time leaves out the start: importing what trains it takes some.
 LEAST_SECONDS = 15
 Kind = Literal["classification", "multilabel", "regression", "pair", "similarity", "tagging"]
@@ -87,7 +89,8 @@ def fit(
             independent. Rows of one group are in one fold, as copies of a text are. Default: a column with such a name,
             many values and several rows for each, as in `headstart init`.
         labels: what labels mean: label -> a text, or several (terms, a definition, a template), whose vectors are
-            averaged; the encoder learns from them where that is better. Of others, the text is the label itself.
+            averaged; the encoder learns from them where that is better. Of others, the text is the label itself. They
+            need a start, and the kind classification or multilabel.
         start: encoder to start from: a published model's folder, an encoder directory, a model of the hub, or the name
             of an installed start (`headstart starts`). None: words models only, which need no encoder and take seconds.
         unlabelled: texts without labels, in the same forms as `data`, or a list of paths (.txt: one text a line).
@@ -113,14 +116,13 @@ def fit(
     with contextlib.ExitStack() as stack:
         stack.enter_context(until(end_of(minutes)))
         task = read_task(data, text=text, label=label, kind=kind, language=language, group=group)
-        notes = _notes(task, start)
         without_labels = [*task.unlabelled, *(read_unlabelled(unlabelled, task) if unlabelled is not None else ())]
         if folder is None:
             folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="headstart-fit-"))
         stack.enter_context(_quiet(verbose=verbose))
-        texts = _label_texts(labels or {}, task)
+        texts = _label_texts(labels, task, start)
         work = _Work(Path(folder).absolute(), task, without_labels, texts=texts, folds=folds, seed=seed)
-        return work.fit(start, minutes=minutes, notes=notes)
+        return work.fit(start, minutes=minutes, notes=_notes(task, start))
 
 
 def _check_numbers(*, folds: int, seed: int, minutes: float | None) -> None:
@@ -136,14 +138,27 @@ def _check_numbers(*, folds: int, seed: int, minutes: float | None) -> None:
         raise InputError(f"minutes: {minutes!r}; give a number above 0, or None")
 
 
-def _label_texts(labels: Mapping[Any, str | Sequence[str]], task: TaskRows) -> dict[str, list[str]]:
-    """Check the argument of `fit`. Raises InputError: one is not a label, or has no text."""
-    lists = {name_of(label): [texts] if isinstance(texts, str) else list(texts) for label, texts in labels.items()}
-    for label, texts in lists.items():
+def _label_texts(labels: Any, task: TaskRows, start: str | Path | None) -> dict[str, list[str]]:
+    """Check the argument of `fit`. Raises InputError: it is no mapping, one is not a label, or has no text; or nothing
+    would read them."""
+    if labels is None:
+        return {}
+    if not isinstance(labels, Mapping):
+        raise InputError(f"labels: {type(labels).__name__}; give a mapping: label -> a text, or a list of texts")
+    lists: dict[str, list[str]] = {}
+    for label, texts in ((name_of(label), texts) for label, texts in labels.items()):
+        texts = [texts] if isinstance(texts, str) else texts
         if label not in task.classes:
             raise InputError(f"labels: {label!r} is not a label; the labels are {', '.join(task.classes) or 'none'}")
-        if not texts or not all(isinstance(text, str) and text.strip() for text in texts):
+        if not (
+            isinstance(texts, Sequence) and texts and all(isinstance(text, str) and text.strip() for text in texts)
+        ):
             raise InputError(f"labels: {label!r}: give a text, or a list of texts that are not empty")
+        lists[label] = list(texts)
+    if lists and task.kind not in READS_LABELS:
+        raise InputError(f"labels: no model of kind {task.kind} reads what labels mean; leave them out")
+    if lists and start is None:
+        raise InputError("labels: only an encoder reads what labels mean; name one with start, or leave them out")
     return lists
 
 

@@ -208,8 +208,10 @@ class LanguageModel(nn.Module, ABC):
     def bind(self, tokenizer: Tokenizer) -> None:
         """Set the tokenizer, after building, loading, and every change of vocabulary. Families that depend on the
         spelling of pieces (characters, n-grams) derive their tables here."""
-        if self.config.reading is not None and self.config.reading.prompt:
-            self.prompt = tokenizer.after_prompt(self.config.reading.prompt)
+        prompt = self.config.reading.prompt if self.config.reading is not None else ""
+        self.prompt, tokenizer.lead = (), ""
+        if prompt:
+            self.prompt = tokenizer.after_prompt(prompt)
 
     def predict(self, tokens: Tensor, carry: Carry = ()) -> tuple[Tensor, Carry]:
         """Logits of the language-model objective.

@@ -11,8 +11,9 @@ import re
 import shutil
 import sys
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path, PurePosixPath
+from threading import Thread
 from typing import Any, Final
 
 from components.core.artifacts import digest_file
@@ -22,8 +23,10 @@ ALLOWED: Final = ["*.safetensors", "*.json", "*.txt", "*.model"]
 #: Other forms of the same weights, and checkpoints of their training.
 IGNORED: Final = ["onnx/*", "openvino/*", "original/*", "checkpoint*/*", "*/checkpoint*/*"]
 _DATA: Final[dict[str, Any]] = {"allow_patterns": ALLOWED, "ignore_patterns": IGNORED}
-#: Seconds for which a model that nobody has asked for is looked up.
+#: Seconds for which the hub is asked when nobody has named a model of it.
 ANSWER_S: Final = 2.0
+#: Endpoint -> whether it has answered.
+_ANSWERS: Final = dict[str, bool]()
 _NAME: Final = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*(@[\w./-]+)?")
 _SHA256: Final = re.compile(r"[0-9a-f]{64}")
 
@@ -73,17 +76,30 @@ def hub_folder(
     return folder
 
 
-def is_reachable(repo: str) -> bool:
-    """Whether the cache has the model, or the hub answers for it within `ANSWER_S`."""
-    if cached_folder(repo) is not None:
-        return True
+def answers(repo: str) -> bool:
+    """Whether the hub answers one request within `ANSWER_S`: for config.json of a model, of which nothing is fetched.
+    Asked once per process and endpoint; any error means no."""
     try:
-        from huggingface_hub import HfApi
+        from huggingface_hub import constants, get_hf_file_metadata, hf_hub_url
 
-        with _explained(repo, "", ()):
-            return bool(HfApi().model_info(repo, revision="main", timeout=ANSWER_S).sha)
-    except (ModuleNotFoundError, ConfigError):
+        if constants.HF_HUB_OFFLINE:
+            return False
+        url = hf_hub_url(repo, "config.json")
+    except Exception:  # as of a broken installation
         return False
+
+    def ask() -> None:
+        with suppress(Exception):
+            # The page of a captive portal names no commit.
+            _ANSWERS[constants.ENDPOINT] = get_hf_file_metadata(url, timeout=ANSWER_S).commit_hash is not None
+
+    if constants.ENDPOINT not in _ANSWERS:
+        _ANSWERS[constants.ENDPOINT] = False
+        # The limit of a socket neither holds for the look-up of its name nor for the whole answer.
+        asking = Thread(target=ask, daemon=True)
+        asking.start()
+        asking.join(ANSWER_S)
+    return _ANSWERS[constants.ENDPOINT]
 
 
 def pinned(start: str, folder: Path) -> str:

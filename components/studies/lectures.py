@@ -1,7 +1,7 @@
 """`headstart lectures`: what lectures on transfer learning say, beside what the studies measure on a run. The claims
 and their rules are written in `experiments/lectures/claims.yaml` before a run.
 
-lectures.json          claim -> {measure, command, tables, captions, seconds, commit, processor, date}
+lectures.json          claim -> {measure, command, run, tables, captions, seconds, commit, processor, date}
 lectures.md            the same as one page, in the order of the lectures
 lectures/CLAIM.md      all tables of a claim, where the page shows a part
 lectures/CLAIM-1.svg   its figure
@@ -11,8 +11,10 @@ import datetime
 import re
 import shlex
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
+from itertools import product
 from pathlib import Path
 from typing import Any, Final
 
@@ -57,15 +59,30 @@ class Cells(Section):
         wanted = {table.columns.index(key): [of] if isinstance(of, str) else of for key, of in self.where.items()}
         return [row for row in table.rows if all(row[place] in of for place, of in wanted.items())]
 
-    def of(self, tables: Sequence[Table]) -> Iterator[tuple[str, Interval]]:
-        """Name of the row and value. Numbers without an interval are no evidence and left out."""
+    def of(self, tables: Sequence[Table], *, each: bool) -> dict[str, Interval]:
+        """Name of the row -> value. Numbers without an interval are no evidence and left out.
+
+        Args:
+            each: raise a LookupError unless each combination of `where` has one cell, and it has an interval.
+        """
+        values: dict[str, Interval] = {}
+        combinations = Counter[tuple[str, ...]]()
+        several = sum(bool(self.rows(table)) for table in tables) > 1
         for table in tables:
             for row in self.rows(table):
+                combinations[tuple(row[table.columns.index(key)] for key in self.where)] += 1
                 if value := interval_in(row[table.columns.index(self.column)]):
                     # The cells in words name the row.
                     worded = [of for of in row if re.match(r"[^\W\d]", of) and "[" not in of][:3]
                     name = ", ".join(worded) or f"{table.columns[0]} = {row[0]}"
-                    yield name, Interval(*(self.times * of for of in (value.mean, value.low, value.high)))
+                    name = f"{table.title}, {name}" if several else name
+                    # Cells that no word tells apart.
+                    name += f" ({len(values) + 1})" * (name in values)
+                    values[name] = Interval(*(self.times * of for of in (value.mean, value.low, value.high)))
+        wanted = {*product(*([of] if isinstance(of, str) else of for of in self.where.values()))}
+        if each and not (combinations.keys() == wanted and len(values) == combinations.total() == len(wanted)):
+            raise LookupError(self.column)
+        return values
 
 
 class Rule(Cells):
@@ -79,8 +96,9 @@ class Rule(Cells):
     minus: Cells | None = None
 
     def judge(self, tables: Sequence[Table]) -> tuple[str, str]:
-        """One of the answers, and the decisive cell. Raises LookupError: the tables have no such cell."""
-        values = dict(self.of(tables))
+        """One of the answers, and the decisive cell. Raises LookupError: the tables have no such cell, or without `any`
+        not one, with an interval, for each combination of `where`."""
+        values = self.of(tables, each=not self.any)
         if self.minus is not None:
             cells = self.minus.model_copy(
                 update={
@@ -89,7 +107,7 @@ class Rule(Cells):
                     if (value := getattr(self.minus, key) or getattr(self, key))
                 }
             )
-            (other,) = dict(cells.of(tables)).values()
+            (other,) = cells.of(tables, each=True).values()
             values = {
                 name: Interval(of.mean - other.mean, of.low - other.high, of.high - other.low)
                 for name, of in values.items()
@@ -116,7 +134,7 @@ class Claim(Section):
     Attributes:
         says: the statement.
         needs: what the run must have; `settings`: dotted keys of it and their values.
-        measure: what is measured; an entry with another measure is not judged.
+        measure: what is measured; an entry with another measure, study, options or run is not judged.
         options: of the study, on the run; on other runs it has its defaults.
         run: settings of the run on which the claim is measured, unless `--params` names another.
         examples: tasks beyond run.tasks whose rows the study reads.
@@ -155,10 +173,16 @@ class Claim(Section):
             if value != wanted and not (wanted == "any" and value):
                 raise ConfigError(f"{key}: is {value}; this claim needs {self.needs}")
 
+    def measures(self, entry: Entry) -> bool:
+        """Whether an entry is of this measure, study, options and run of the claim."""
+        params = shlex.split(entry["command"])[-1]
+        same = (entry["measure"], entry.get("run", params)) == (self.measure, str(self.run))
+        return same and entry["command"] == self.command(Path(params))
+
     def judge(self, entry: Entry | None) -> tuple[str, str]:
         """The answer and the number that decides it. Nothing is judged that was measured otherwise, or by a commit with
         changes."""
-        if entry is None or entry["measure"] != self.measure or (entry["commit"] or "-dirty").endswith("-dirty"):
+        if entry is None or not self.measures(entry) or (entry["commit"] or "-dirty").endswith("-dirty"):
             return UNMEASURED, ""
         tables = [Table(**table) for table in entry["tables"]]
         try:
@@ -203,6 +227,7 @@ def measured(
     entry = {
         "measure": claim.measure,
         "command": run,
+        "run": str(claim.run),
         "tables": [asdict(table) for table in chapter.tables],
         "captions": [drawing.caption for drawing in chapter.figures[:1]],
         "seconds": round(time.perf_counter() - began),

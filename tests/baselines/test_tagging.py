@@ -1,5 +1,7 @@
 """Tagging without a language model: the most frequent tag, and a CRF on features."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -48,6 +50,22 @@ def test_features_of_a_word_and_its_neighbours():
     assert "-1:near=new-york" in second and "-1:suffix=ork" in second and "1:short=9X9" in second
     assert "-2:near=new-york" in third and "1:edge" in third and "begins=4u2" in third
     assert "begins=i" in second and "ends=is" in second and "begins=isx" not in second
+
+
+@pytest.mark.parametrize("word", ["Anna\n", "Anna\r", "An\0na", "An\u2028na", "a --> b", "(0) x: y"])
+def test_words_may_have_any_characters(word):
+    """CRFsuite's text form of a model is parsed by lines and arrows."""
+
+    def fitted(name):
+        fields = [tuple(name if part == "Anna" else part for part in words) for words in TRAIN.fields]
+        return FeatureTagger.fit(replace(TRAIN, fields=fields), LABELS, penalty=0.1), fields
+
+    (tagger, fields), (plain, _) = fitted(word), fitted("Anna")
+    assert f"word={word}" in tagger.numbers and f"1:near={word.lower()}" in tagger.numbers
+    assert [answer.tolist() for answer in tagger.answers(fields)] == [tags.tolist() for tags in TRAIN.targets]
+    np.testing.assert_allclose(
+        tagger.weights[tagger.numbers["word=Berg"]], plain.weights[plain.numbers["word=Berg"]], atol=0.2
+    )
 
 
 def test_it_learns_and_stays_legal():

@@ -16,7 +16,7 @@ from components.data.formats.annotations.prodigy import read_prodigy, write_prod
 from components.data.formats.annotations.records import CharSpan, PredictedRow
 from components.data.formats.annotations.tables import READERS
 from components.data.formats.lines import Reading
-from components.data.formats.rows import read_columns
+from components.data.formats.rows import open_rows, read_columns
 from components.data.formats.squad import Question, read_squad
 from components.data.formats.tables import Layout
 from components.data.formats.words import covered, word_bounds
@@ -47,6 +47,21 @@ def span(start: int, end: int, label: str) -> dict[str, Any]:
 def write_json(path: Path, value: Any) -> Path:
     path.write_text(json.dumps(value))
     return path
+
+
+def test_tokens_of_white_space_are_no_words(tmp_path):
+    """As spaCy makes them of line breaks: in training as in `init`."""
+    text = "Marie\n\nwent to \u00a0Paris"
+    places = [(0, 5), (5, 7), (7, 11), (12, 14), (15, 16), (16, 21)]
+    tokens = [{"text": text[start:end], "start": start, "end": end, "id": n} for n, (start, end) in enumerate(places)]
+    spans = [{"start": 0, "end": 7, "label": "PER"}, {"start": 15, "end": 21, "label": "LOC"}]
+    path = tmp_path / "a.jsonl"
+    jsonl(path, prodigy_row(text, tokens=tokens, spans=spans))
+    expected = (["Marie", "went", "to", "Paris"], ["B-PER", "O", "O", "B-LOC"])
+    (_, row) = next(open_rows(path).rows)
+    assert (row["words"], row["tags"]) == expected
+    examples = read("tagging", tmp_path, train=path.name, dev=None, test=path.name, overlap="report")
+    assert examples.train.fields == [tuple(expected[0])]
 
 
 def test_label_studio_choices_and_spans(tmp_path):
@@ -175,7 +190,7 @@ def test_a_folder_of_save_to_disk(tmp_path):
     tagged = read("tagging", tmp_path, **names)
     assert tagged.train.fields == [("in", "Bonn"), ("no",)] and targets(tagged.train) == [[2, 0], [2]]
     (tmp_path / "train" / "data-00000-of-00001.arrow").unlink()
-    with pytest.raises(DataError, match=r"data-00000-of-00001\.arrow: damaged or missing"):
+    with pytest.raises(DataError, match=r"data-00000-of-00001\.arrow: does not exist"):
         read("classification", tmp_path, **names)
 
 
@@ -196,7 +211,7 @@ def test_a_repository_of_parquet_and_csv_files(tmp_path, described):
         actual.labels == ["neg", "pos"] and targets(actual.train) == [[1], [0]] and targets(actual.test) == [[1], [0]]
     )
     (tmp_path / "test.csv").write_text("text,label\nfine,1\npoor,2\n")
-    with pytest.raises(DataError, match=r"test\.csv, row 3: 'label' is '2', and the data set has 2 classes"):
+    with pytest.raises(DataError, match=r"test\.csv, line 3: 'label' is '2', and the data set has 2 classes"):
         read("classification", tmp_path, train="train", dev=None, test="test.csv")
 
 

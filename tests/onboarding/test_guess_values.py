@@ -152,11 +152,27 @@ def test_other_languages_are_none_of_those_that_are_told_apart(language):
     assert language_of([LANGUAGES[language]]) == "und"
 
 
+@pytest.mark.parametrize(
+    "texts",
+    [
+        ["paracetamol 500mg tablet", "ibuprofen 200 mg"],
+        ["Python Java C++", "Kubernetes Docker"],
+        ["Cardiomyopathy", "Atrial fibrillation"],
+        ["a"],
+        ["ok", "500 \u00b5g"],
+        ["\u03b2-blocker tablet", "ibuprofen 200 mg"],
+    ],
+)
+def test_short_lists_of_terms_are_english(texts):
+    assert language_of(texts) == "en"
+
+
 def test_languages_that_are_told_apart():
     assert language_of(["je voudrais réserver une table pour deux personnes dans ce restaurant"]) == "fr"
     assert language_of(["ik wil graag een tafel reserveren voor twee personen"]) == "nl"
     assert language_of(["Я хочу заказать еду, и мы были там, потому что он очень хороший. " * 4]) == "ru"
     assert language_of(["أريد أن أطلب الطعام من هذا المطعم لأنه جيد جدا"]) == "ar"
+    assert language_of(["vorrei prenotare un tavolo"]) == "it" and language_of(["\u0645\u0637\u0639\u0645"]) == "ar"
     assert [language_of(texts) for texts in (["12", "7"], [""], ["toner empty", "printer jams"])] == ["en"] * 3
     assert [script_of([text]) for text in (LANGUAGES["id"], LANGUAGES["uk"], "กขค")] == ["Latin", "Cyrillic", "Thai"]
     rows = [{"text": f"{LANGUAGES['id']} {n}", "label": "xy"[n % 2]} for n in range(8)]

@@ -24,8 +24,9 @@ from components.interchange.vectors import write_vectors
 from components.learners.abstention import threshold_of
 from components.learners.finetuning.runs import Forecast
 from components.learners.loading import load_model
+from components.learners.task_models.kinds import TASKS
 from headstart import fit, load
-from headstart.fitting import finetuning_of
+from headstart.fitting import READS_LABELS, finetuning_of
 from headstart.report import Report, Tried
 from headstart.tables import InputError
 from headstart.tasks import read_task
@@ -226,9 +227,35 @@ def test_labels_keep_their_types(frame, tmp_path):
 def test_what_labels_mean(frame, tmp_path):
     numbers = frame["label"].map({"animal": 10, "fruit": 9, "metal": 2})
     labels = {10: ["animal", "a living thing"], 9: "fruit"}
-    fit(frame["text"], label=numbers, labels=labels, verbose=False, folder=tmp_path / "work")
+    # The time does not suffice for the start, which is never read.
+    given = {"start": tmp_path, "minutes": 0.1, "verbose": False}
+    fit(frame["text"], label=numbers, labels=labels, folder=tmp_path / "work", **given)
     facts = read_facts(tmp_path / "work" / "examples")
     assert facts.label_texts == {"10": ["animal", "a living thing"], "9": ["fruit"]}
+
+
+@pytest.mark.parametrize(
+    ("kind", "labels", "message"),
+    [
+        ("classification", {"pos": None}, "labels: 'pos': give a text, or a list of texts that are not empty"),
+        ("classification", {"pos": ["good", " "]}, "labels: 'pos': give a text, or a list of texts"),
+        ("classification", {"pos": 3}, "labels: 'pos': give a text, or a list of texts"),
+        ("classification", ["a"], "labels: list; give a mapping: label -> a text"),
+        ("classification", {"poz": "a"}, "labels: 'poz' is not a label; the labels are neg, pos"),
+        ("classification", {"pos": "good"}, "labels: only an encoder reads what labels mean; name one with start"),
+        ("pair", {"pos": "good"}, "labels: no model of kind pair reads what labels mean; leave them out"),
+    ],
+)
+def test_texts_of_labels_that_are_wrong_or_have_no_effect(kind, labels, message):
+    data = [{"first": f"a{n} b", "second": f"c d{n}", "label": ("neg", "pos")[n % 2]} for n in range(12)]
+    text = ["first", "second"] if kind == "pair" else "first"
+    with pytest.raises(InputError, match=f"^{message}"):
+        fit(data, text=text, label="label", kind=kind, labels=labels, verbose=False)
+
+
+def test_the_kinds_that_read_texts_of_labels():
+    reading = {kind for kind, task in TASKS.items() if task.single and task.labels_rows}
+    assert {*READS_LABELS} == reading
 
 
 def test_rows_without_a_label_and_texts_without_labels(frame, tmp_path):

@@ -178,22 +178,37 @@ def test_a_packed_model(tmp_path):
 @pytest.mark.parametrize(
     ("language", "hub", "message"),
     [
-        ("en", ["BAAI/bge-small-en-v1.5", "intfloat/e5-small-v2"],
-         "BAAI/bge-small-en-v1.5 is 133 MB to download once, and takes 2.0 times the time of all-MiniLM-L6-v2 for a "
-         "text: --start BAAI/bge-small-en-v1.5"),
-        ("en", ["intfloat/e5-small-v2"], "intfloat/e5-small-v2 is 133 MB to download once, and takes 2.0 times "),
-        ("en", [], "all-MiniLM-L6-v2 is 84 MB to download once, and takes 1.0 times the time of all-MiniLM-L6-v2 for a "
-         "text: headstart starts --install all-MiniLM-L6-v2, then --start all-MiniLM-L6-v2"),
-        ("th", ["BAAI/bge-small-en-v1.5"], "multilingual-e5-small-q4 is 91 MB to download once, and takes 2.0 times "),
-        ("xx", [], "multilingual-e5-small-q4 is 91 MB to download once, and takes 2.0 times "),
+        ("en", True, "BAAI/bge-small-en-v1.5 is 133 MB to download once, and takes 2.0 times the time of "
+         "all-MiniLM-L6-v2 for a text: again with BAAI/bge-small-en-v1.5"),
+        ("en", False, "all-MiniLM-L6-v2 is 84 MB to download once, and takes 1.0 times the time of all-MiniLM-L6-v2 "
+         "for a text: headstart starts --install all-MiniLM-L6-v2, then again with all-MiniLM-L6-v2"),
+        ("th", True, "multilingual-e5-small-q4 is 91 MB to download once, and takes 2.0 times "),
+        ("xx", False, "multilingual-e5-small-q4 is 91 MB to download once, and takes 2.0 times "),
     ],
 )  # fmt: skip
 def test_what_a_published_encoder_costs(language, hub, message, tmp_path, monkeypatch):
     monkeypatch.setenv("HEADSTART_STARTS", str(tmp_path))
-    monkeypatch.setattr(registry, "is_reachable", lambda name: name in hub)
-    text = registry.advice(language)
+    asked = []
+    monkeypatch.setattr(registry, "answers", lambda name: bool(asked.append(name)) or hub)
+    text = registry.advice(language, use="again with {}")
     assert text.startswith(f"no published encoder is used, words only; {message}") and "\n" not in text
+    # Where a wheel is as good, the hub is not asked.
+    assert asked == (["BAAI/bge-small-en-v1.5"] if language == "en" else [])
     (tmp_path / "all-MiniLM-L6-v2").mkdir()
     (tmp_path / "multilingual-e5-small-q4").mkdir()
     if not hub:
-        assert " is installed, and takes " in registry.advice(language) and "--install" not in registry.advice(language)
+        text = registry.advice(language, use="again with {}")
+        assert " is installed, and takes " in text and "--install" not in text
+
+
+def test_the_advice_prefers_what_is_in_the_cache(monkeypatch, tmp_path):
+    monkeypatch.setenv("HEADSTART_STARTS", str(tmp_path))
+    monkeypatch.setattr(registry, "answers", lambda name: False)
+    monkeypatch.setattr(registry, "cached_folder", lambda name: tmp_path if name == "thenlper/gte-small" else None)
+    assert "thenlper/gte-small is installed, and " in registry.advice("en", use="{}")
+
+    def damaged(name):
+        raise PermissionError(name)
+
+    monkeypatch.setattr(registry, "cached_folder", damaged)
+    assert "; all-MiniLM-L6-v2 is 84 MB to download once" in registry.advice("en", use="{}")

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import inspect
 import json
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from components.core.errors import ConfigError
+from components.data.scoring.intervals import Interval
 from components.reporting.findings import Chapter, Drawing, Findings, Table
 from components.settings.loading import load_params
 from components.studies import lectures
 from components.studies.command import STUDIES
-from components.studies.frame import Outputs
+from components.studies.frame import Outputs, cell
 from components.studies.lectures import AGREES, NOT, UNDECIDED, UNMEASURED, Claim, Rule, measured, store
 
 ROOT = Path(__file__).parents[2]
@@ -40,7 +42,6 @@ LABELS = {"system": "a", "against": "labels"}
         ({"where": {"system": "a", "against": "epochs"}, "above": 0}, NOT),
         ({"where": {"system": "b"}, "above": 0}, UNDECIDED),
         ({"where": {"system": ["a", "b"], "against": "labels"}, "above": 0}, UNDECIDED),
-        ({"where": {"system": "a"}, "above": 0}, NOT),
         ({"where": {"system": "a"}, "above": 0, "any": True}, AGREES),
         ({"where": {"against": "epochs"}, "above": 0, "any": True}, NOT),
         ({"where": LABELS, "above": 0.1}, UNDECIDED),
@@ -51,6 +52,41 @@ LABELS = {"system": "a", "against": "labels"}
 )
 def test_a_rule_has_three_answers(rule, answer):
     assert Rule.model_validate({"column": "difference"} | rule).judge([TABLE])[0] == answer
+
+
+@pytest.mark.parametrize(
+    "where",
+    [
+        {"system": ["a", "d"], "against": "labels"},  # a row is missing
+        {"system": ["a", "c"], "against": "labels"},  # a cell has no interval
+        {"system": "a"},  # two cells
+    ],
+)
+def test_a_rule_needs_every_cell(where):
+    rule = {"where": where, "column": "difference", "above": 0}
+    with pytest.raises(LookupError):
+        Rule.model_validate(rule).judge([TABLE])
+    claim = Claim.model_validate(CLAIMS["topics"].model_dump() | {"rules": [rule]})
+    entry = {"measure": claim.measure, "command": claim.command(claim.run), "commit": "0", "tables": [asdict(TABLE)]}
+    assert claim.judge(entry) == (UNDECIDED, "")
+    assert Rule.model_validate(rule | {"any": True}).judge([TABLE])[0] == AGREES
+
+
+def test_cells_of_two_tables_are_two():
+    tables = [replace(TABLE, rows=[TABLE.rows[0]], title="task one"), replace(TABLE, rows=TABLE.rows[2:3], title="two")]
+    tables[1].rows[0] = ["a", *tables[1].rows[0][1:]]
+    rule = {"where": LABELS, "column": "difference", "above": 0}
+    with pytest.raises(LookupError):
+        Rule.model_validate(rule).judge(tables)
+    assert Rule.model_validate(rule | {"any": True}).judge(tables) == (
+        AGREES,
+        "task one, a, labels: difference 0.300 [0.100, 0.500]",
+    )
+    assert Rule.model_validate(rule | {"table": "one"}).judge(tables)[0] == AGREES
+
+
+def test_an_interval_without_width_is_one():
+    assert lectures.interval_in(cell(Interval(0.5, 0.5, 0.5))) == Interval(0.5, 0.5, 0.5)
 
 
 def test_the_decisive_number_and_cells_without_an_interval():
@@ -136,6 +172,10 @@ def test_the_page_has_what_was_measured(claim, runs, outputs, tmp_path):
 
 def test_nothing_is_judged_that_was_measured_otherwise(claim, runs, outputs, tmp_path):
     entry, actual = measured(claim, outputs, params=claim.run, done={})
+    for changes in ({"run": "other.yaml"}, {"command": "headstart study fake --params experiments/x.yaml"}):
+        assert claim.judge(entry | changes) == (UNMEASURED, "")
+    for change in ({"options": {"task": "u"}}, {"study": "other"}, {"run": Path("y.yaml")}, {"options": {}}):
+        assert claim.model_copy(update=change).judge(entry) == (UNMEASURED, "")
     for changes in ({"measure": "another."}, {"commit": "0123abc-dirty"}, {"commit": None}):
         assert claim.judge(entry | changes) == (UNMEASURED, "")
     assert claim.judge(None) == (UNMEASURED, "") and claim.judge(entry)[0] == AGREES

@@ -77,6 +77,7 @@ def init(options: InitOptions, *, root: Path) -> list[str]:
     texts = [_text(path.resolve(), like=keys.get("text"), root=root) for path in options.unlabelled]
     measured = _measured(options, source, name)
     start = _best(measured)
+    said = _starts_in_words(measured, start) if measured or texts else [_advice(facts)]
     read = [*rows.read, *facts.lines()[1:], *columns.columns_in_words(by_column, keys)]
     read += [lists] if (lists := columns.lists_in_words(by_column, rows.loads)) and "label" in keys else []
     made = make_project(root)
@@ -102,7 +103,7 @@ def init(options: InitOptions, *, root: Path) -> list[str]:
         *grouped,
         *left_out,
         *(_text_in_words(text, root=root) for text in texts),
-        *(_starts_in_words(measured, start) if measured or texts else [_advice(facts)]),
+        *said,
         *([f"copied to {path}"] if not named.resolve().is_relative_to((root / path).resolve()) else []),
         *([f"made {', '.join(made)}"] if made else []),
         f"wrote {PARAMS} ({len(content.splitlines())} lines); the first run takes about "
@@ -298,7 +299,8 @@ def _starts_in_words(measured: Sequence[Measured], start: Measured | None) -> li
 def _advice(facts: Facts) -> str:
     from components.interchange.starts.registry import advice
 
-    return advice(facts.language)
+    # params.yaml is written by then.
+    return advice(facts.language, use="this command again with --overwrite --start {}")
 
 
 def _relative(path: Path, root: Path) -> str:

@@ -1,6 +1,7 @@
 """What is in labelled data: sizes, balance, lengths, duplicates, conflicts, leakage between splits; and the language,
 guessed from the script and frequent words."""
 
+import re
 import unicodedata
 from collections import Counter
 from collections.abc import Sequence
@@ -199,27 +200,38 @@ def _conflicts(targets: Sequence[Sequence[float]], keys: Sequence[str]) -> int:
 LANGUAGES: Final = {
     "ar", "de", "el", "en", "es", "fr", "hi", "it", "ja", "km", "ko", "lo", "my", "nl", "pt", "ru", "th", "zh",
 }  # fmt: skip
+#: Those in Latin script.
+_LATIN: Final = {"de", "en", "es", "fr", "it", "nl", "pt"}
+_BEYOND_LATIN: Final = re.compile(r"[^\W\d_\x00-\u024f\u1e00-\u1eff]")
 #: Codes of the identifier for varieties of a language, and for text without words.
 _VARIETIES: Final = {"pcm": "en", "wuu": "zh", "yue": "zh", "zxx": "en"}
 #: Code for a language that is none of those that are told apart (ISO 639-2, undetermined).
 UNKNOWN: Final = "und"
 #: Log-probability by which another language has to be more likely.
 _MARGIN: Final = 12.0
+#: Words and letters below which a list of terms may look like any language.
+_WORDS, _LETTERS = 50, 200
 #: Texts and characters that the language is guessed from.
 _TEXTS, _CHARACTERS = 400, 10_000
 
 
 def language_of(texts: Sequence[str]) -> str:
     """The most likely language (Lui & Baldwin 2012, "langid.py"); `UNKNOWN` if that is none of `LANGUAGES`, and `en`
-    without words."""
+    without words. Of a short text, another language in Latin script is told only if it is clearly more likely than
+    `en`; a text in Latin script has no language of another one."""
     from py3langid import rank  # loads its model
 
-    sample = " ".join(texts[:: max(1, len(texts) // _TEXTS)])[:_CHARACTERS].casefold()
-    if not any(map(str.isalpha, sample)):
+    sample = " ".join(texts[:: max(1, len(texts) // _TEXTS)])[:_CHARACTERS]
+    if not (letters := sum(map(str.isalpha, sample))):
         return "en"
-    ranked = [(_VARIETIES.get(code, code), score) for code, score in rank(sample)]
-    likely, score = next(each for each in ranked if each[0] in LANGUAGES)
-    return likely if ranked[0][1] - score < _MARGIN else UNKNOWN
+    ranked = [(_VARIETIES.get(code, code), score) for code, score in rank(sample.casefold())]
+    possible = LANGUAGES if _BEYOND_LATIN.search(sample) else _LATIN
+    likely, score = next(each for each in ranked if each[0] in possible)
+    if ranked[0][1] - score >= _MARGIN:
+        return UNKNOWN
+    is_short = letters < _LETTERS and len(sample.split()) < _WORDS
+    is_clear = score - dict(reversed(ranked))["en"] >= _MARGIN
+    return "en" if is_short and likely in _LATIN and not is_clear else likely
 
 
 def script_of(texts: Sequence[str]) -> str:

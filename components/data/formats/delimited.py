@@ -3,7 +3,7 @@
 import csv
 import io
 import re
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
@@ -38,13 +38,29 @@ class Dialect:
         quoting = csv.QUOTE_MINIMAL if self.quote else csv.QUOTE_NONE
         return {"delimiter": self.delimiter, "quotechar": self.quote or None, "quoting": quoting, "strict": True}
 
-    def doubled(self, text: str) -> str:
-        """Text in which escaped quotes are doubled."""
-        if not self.escape or self.escape not in text:
-            return text
-        escape, quote = re.escape(self.escape), self.quote
-        pattern = f"{escape}([{escape}{re.escape(quote)}])"
-        return re.sub(pattern, lambda pair: quote * 2 if pair[1] == quote else self.escape, text)
+    def doubled(self, texts: Iterable[str]) -> Iterator[str]:
+        """Consecutive parts of a text, of whole lines, in which the escaped quotes of quoted fields are doubled."""
+        if not self.escape:
+            yield from texts
+            return
+        escape, quote = re.escape(self.escape), re.escape(self.quote)
+        field = re.compile(
+            rf"(?:^|(?<={re.escape(self.delimiter)})){quote}([^{quote}{escape}]*(?:(?:{escape}.|{quote}{quote})"
+            rf"[^{quote}{escape}]*)*)({quote}?)",
+            re.MULTILINE | re.DOTALL,
+        )
+        pairs, is_open = re.compile(f"{escape}([{escape}{quote}])"), False
+
+        def changed(match: re.Match[str]) -> str:
+            nonlocal is_open
+            is_open = not match[2]
+            within = pairs.sub(lambda pair: self.quote * 2 if pair[1] == self.quote else self.escape, match[1])
+            return f"{self.quote}{within}{match[2]}"
+
+        for text in texts:
+            # A field that the part before has begun goes on.
+            begun = self.quote * is_open
+            yield field.sub(changed, begun + text)[len(begun) :]
 
     def described(self) -> str:
         names = {",": "comma", ";": "semicolon", "\t": "tab", "|": "vertical bar"}
@@ -100,13 +116,15 @@ def strict_rows(
 
 def different_names(header: Sequence[str]) -> list[str]:
     """Names of columns that differ: `text`, `text (2)`; `column 3` for a column without a name."""
-    names: list[str] = []
+    names: dict[str, None] = {}
+    times: Counter[str] = Counter()
     for number, name in enumerate(header, 1):
-        name, times = name.strip() or f"column {number}", 1
-        while (new := name if times == 1 else f"{name} ({times})") in names:
-            times += 1
-        names.append(new)
-    return names
+        name = new = name.strip() or f"column {number}"
+        while new in names:
+            times[name] += 1
+            new = f"{name} ({times[name] + 1})"
+        names[new] = None
+    return list(names)
 
 
 #: White space other than the usual space, and characters without a form.

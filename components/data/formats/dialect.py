@@ -115,7 +115,7 @@ def _rows(text: str, dialect: Dialect) -> Iterator[list[str] | None]:
 
 def dialect_lines(text: str, dialect: Dialect) -> list[str]:
     """The lines of a text, with quotes doubled and lone carriage returns as spaces."""
-    text = dialect.doubled(text.replace("\r\n", "\n").replace("\r", " "))
+    text = "".join(dialect.doubled([text.replace("\r\n", "\n").replace("\r", " ")]))
     return [f"{line}\n" for line in text.removesuffix("\n").split("\n")]
 
 

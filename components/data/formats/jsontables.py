@@ -37,7 +37,9 @@ def read_jsonl(file: Opening) -> Rows:
         names, rows = list(first[1]), chain([first], rows)
 
     def every_name() -> Iterator[str]:
-        return (name for _, row in json_objects(path, Reading()) for name in row)
+        # Lines that cannot be read are refused or counted where their rows are read.
+        again = Opening(path, file.layout, rejected=lambda error, row: None)
+        return (name for _, row in _objects(again) for name in row)
 
     return file.rows(names, rows, fixed=False, every_name=every_name)
 

@@ -24,6 +24,8 @@ def readable(path: Path, *, what: str = "damaged or truncated Parquet file") -> 
     try:
         yield
     except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
+        if not path.exists():
+            raise DataError(f"{path}: does not exist") from error
         reason = (str(error) or type(error).__name__).splitlines()[0]
         raise DataError(f"{path}: {what} ({reason}); copy it again") from error
 

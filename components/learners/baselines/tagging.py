@@ -81,18 +81,23 @@ class FeatureTagger:
 
         settings = {"c1": 0.0, "c2": penalty / 2, "max_iterations": STEPS, "feature.possible_transitions": True}
         trainer = pycrfsuite.Trainer(algorithm="lbfgs", verbose=False, params=settings)
+        # CRFsuite's text form of a model breaks at line breaks and arrows in names.
+        table: dict[str, int] = {}
         for words, tags in zip(train.fields, train.targets, strict=True):
             if words:
-                trainer.append(pycrfsuite.ItemSequence(_features(words)), [str(int(tag)) for tag in tags])
+                items = [[str(table.setdefault(name, len(table))) for name in names] for names in _features(words)]
+                trainer.append(pycrfsuite.ItemSequence(items), [str(int(tag)) for tag in tags])
         with TemporaryDirectory() as folder:
             trainer.train(f"{folder}/model")
             tagger = pycrfsuite.Tagger()
             tagger.open(f"{folder}/model")
             learned = tagger.info()
             tagger.close()
-        numbers = {name: index for index, name in enumerate(sorted({name for name, _ in learned.state_features}))}
+        names = list(table)
+        state = {(names[int(number)], tag): weight for (number, tag), weight in learned.state_features.items()}
+        numbers = {name: index for index, name in enumerate(sorted({name for name, _ in state}))}
         weights, transition = np.zeros((len(numbers), len(labels))), np.zeros((len(labels), len(labels)))
-        for (name, tag), weight in learned.state_features.items():
+        for (name, tag), weight in state.items():
             weights[numbers[name], int(tag)] = weight
         for (before, tag), weight in learned.transitions.items():
             transition[int(before), int(tag)] = weight

@@ -220,9 +220,9 @@ def _table(source: IO[bytes], texts: Texts, *, dialect: Dialect, encoding: str) 
     def lines() -> Iterator[str]:
         for raw in source:
             pending.append(raw)
-            yield dialect.doubled(raw.decode(encoding, errors="replace"))
+            yield raw.decode(encoding, errors="replace")
 
-    for row in csv.reader(lines(), **dialect.arguments | {"strict": False}):
+    for row in csv.reader(dialect.doubled(lines()), **dialect.arguments | {"strict": False}):
         raw = b"".join(pending)
         pending.clear()
         held = texts.may_be_in(raw.decode(encoding, errors="replace")) and any(map(texts.held_by, row))

@@ -5,10 +5,14 @@ from __future__ import annotations
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -21,11 +25,11 @@ from components.cli.onboarding.proposal import names_of
 from components.core.artifacts import read_manifest
 from components.core.errors import ArtifactError, ConfigError
 from components.interchange.importing import read_published, source_digest
-from components.interchange.starts.registry import folder_of
+from components.interchange.starts.registry import advice, folder_of
 from components.models.encoder import load_encoder
 from components.settings import hub as module
 from components.settings.completion import complete
-from components.settings.hub import is_hub_name, is_reachable, pinned
+from components.settings.hub import answers, is_hub_name, pinned
 from components.settings.loading import load_params
 from headstart import fit
 from headstart.starts import encoder_of
@@ -126,17 +130,75 @@ def test_offline(hub, monkeypatch):
         folder_of(NAME)
 
 
-def test_what_can_be_reached(hub, monkeypatch):
-    """For the advice of a fit without a start: nothing is fetched."""
+@pytest.fixture
+def not_asked(monkeypatch):
+    monkeypatch.setattr(module, "_ANSWERS", {})
+
+
+def test_whether_the_hub_answers(hub, not_asked, monkeypatch):
+    """For the advice of a fit without a start: one request, and nothing is fetched."""
     monkeypatch.setattr(module, "ANSWER_S", 60.0)
-    assert is_reachable(NAME) and not is_reachable("someone/else")
-    assert not any("resolve" in request for request in hub.requests)
-    hub.failing[NAME] = (500, "")
-    assert not is_reachable(NAME)
-    del hub.failing[NAME]
-    folder_of(NAME)
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
-    assert is_reachable(NAME) and not is_reachable("someone/else")
+    assert not answers(NAME) and not hub.requests
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
+    assert answers(NAME) and answers("someone/else")
+    assert hub.requests == [f"HEAD /{NAME}/resolve/main/config.json"]
+
+
+def test_an_error_of_the_hub_is_no_answer(hub, not_asked, monkeypatch):
+    monkeypatch.setattr(module, "ANSWER_S", 60.0)
+    hub.failing[NAME] = (500, "")
+    assert not answers(NAME) and not answers(NAME) and len(hub.requests) == 1
+
+
+class Portal(BaseHTTPRequestHandler):
+    """A captive portal, which answers every request with its page."""
+
+    def do_GET(self):
+        self.send_response(200)
+        self.send_header("Content-Type", "text/html")
+        self.end_headers()
+        self.wfile.write(b"" if self.command == "HEAD" else b"<html>Please log in</html>")
+
+    do_HEAD = do_GET  # noqa: N815
+
+    def log_message(self, *arguments):
+        pass
+
+
+@contextmanager
+def portal() -> Iterator[int]:
+    with ThreadingHTTPServer(("127.0.0.1", 0), Portal) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield server.server_port
+        server.shutdown()
+
+
+@contextmanager
+def silent() -> Iterator[int]:
+    """A server that accepts connections and says nothing."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        yield server.getsockname()[1]
+
+
+@pytest.mark.parametrize("server", [portal, silent])
+def test_the_advice_neither_fails_nor_waits(server, not_asked, tmp_path, monkeypatch):
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
+    monkeypatch.setenv("HEADSTART_STARTS", str(tmp_path))
+    monkeypatch.setattr(module, "ANSWER_S", 0.5)
+    with server() as port:
+        url = f"http://127.0.0.1:{port}"
+        monkeypatch.setattr(constants, "ENDPOINT", url)
+        monkeypatch.setattr(constants, "HUGGINGFACE_CO_URL_TEMPLATE", url + "/{repo_id}/resolve/{revision}/{filename}")
+        texts = []
+        for _ in range(9):
+            began = time.perf_counter()
+            texts.append(advice("en", use="{}"))
+            seconds = time.perf_counter() - began
+    assert {text[:55] for text in texts} == {"no published encoder is used, words only; all-MiniLM-L6"}
+    # The last of them asks nobody.
+    assert seconds < 0.5 and not any(module._ANSWERS.values())
 
 
 FETCH = """

@@ -31,7 +31,7 @@ WORDS: Final = ("tokens", "words")
 TAGS: Final = ("ner_tags", "tags", "chunk_tags", "pos_tags", "labels")
 #: Class label of rows without a label.
 UNLABELLED: Final = -1
-_DAMAGED: Final = "damaged or missing"
+_DAMAGED: Final = "damaged"
 
 
 _TABLES: Final[dict[str, Reader]] = {
@@ -51,10 +51,11 @@ def read_hub(file: Opening) -> Rows:
     """
     path = file.path
     classes_of = class_names(path)
-    table = file.rows(column_names(path), enumerate(arrow_rows(path, file.reading), 1))
+    table = file.rows(column_names(path), enumerate(arrow_rows(path, file.reading), 1), unit="row")
     if not path.is_dir() and (form := suffix(path.name)) != ".arrow":
         table = _TABLES[SUFFIXES[form]](replace(file, layout=replace(file.layout, nested=True)))
-    rows = ((number, _named(row, classes_of, f"{path}, row {number}")) for number, row in table.numbered)
+        table = replace(table, unit="row" if SUFFIXES[form] in ("json", "parquet") else "line")
+    rows = ((number, _named(row, classes_of, table.at(number))) for number, row in table.numbered)
     return replace(table, numbered=rows)
 
 

@@ -119,7 +119,8 @@ def _tagged(
     if text not in record.data:
         raise DataError(f"{where}: no column {text!r}{nearest(text, list(record.data))}; name it with words")
     given = as_text(record.data[text], where) or ""
-    bounds = record.tokens or words_of(given)
+    # Tokens of spaCy may be white space, such as line breaks.
+    bounds = [(start, end) for start, end in record.tokens or words_of(given) if given[start:end].strip()]
     tags, misfits = covered(bounds, ((span.start, span.end, span.label) for span in spans))
     skipped.update(misfits)
     return [given[start:end] for start, end in bounds], tags

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from components.core.errors import DataError
 from components.data.formats.lines import Reading
-from components.data.formats.rows import FORMATS, read_columns
+from components.data.formats.rows import read_columns, unit_of
 from components.data.formats.tables import Layout, as_text
 from components.data.formats.textkey import digest_of
 from components.data.tasks.data import Fields
@@ -177,7 +177,7 @@ def read_records(
     if source.group == AUTO and not _has_column(path, AUTO_GROUP, form, layout):
         further["group"] = None
     named = {name: column for name, column in further.items() if column is not None}
-    unit = FORMATS[form].unit
+    unit = unit_of(path, form)
     name, count, others, reading = f"{path}{'#' * bool(file.member)}{file.member}", 0, 0, Reading()
     for number, values in read_columns(path, form, [*columns, *named.values()], layout, reading):
         position = Position(name, number, unit)
