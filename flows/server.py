@@ -25,7 +25,7 @@ from urllib.parse import urlsplit
 
 from components.core.artifacts import digest_text, private, private_folder, write_atomic
 from components.core.environment import variables
-from components.core.errors import ArtifactError, ConfigError, TransientError
+from components.core.errors import ArtifactError, ConfigError, HeadstartError, TransientError
 from flows.processes import MARK, answers
 from flows.repository import find_root, read_locked, try_lock, write_locked
 from flows.terminal import terminal
@@ -138,8 +138,10 @@ def _translated(address: str) -> Iterator[None]:
         yield
     except Exception as error:
         from httpx import HTTPError, InvalidURL
-        from prefect.exceptions import PrefectException
+        from prefect.exceptions import CancelledRun, PrefectException
 
+        if isinstance(error, CancelledRun):
+            raise HeadstartError("the run was cancelled in Prefect; the next one goes on where it was") from error
         if not isinstance(error, HTTPError | InvalidURL | PrefectException) and "Failed to reach API" not in str(error):
             raise
         why = str(error.__cause__ or error).partition("\n")[0] or type(error).__name__

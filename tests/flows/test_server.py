@@ -16,10 +16,10 @@ from pathlib import Path
 import httpx
 import psutil
 import pytest
-from prefect.exceptions import PrefectException
+from prefect.exceptions import CancelledRun, PrefectException
 
 import flows
-from components.core.errors import ConfigError, TransientError
+from components.core.errors import ConfigError, HeadstartError, TransientError
 from flows import server as module
 from flows import stages
 from flows.processes import MARK, answers, orphans
@@ -293,6 +293,7 @@ def test_a_server_that_is_configured(monkeypatch, auth, message):
         (RuntimeError("Cannot run flow. Failed to reach API at http://a/api."), TransientError),
         (RuntimeError("a defect"), RuntimeError),
         (ConfigError("wrong"), ConfigError),
+        (CancelledRun("cancelled"), HeadstartError),
     ],
 )
 def test_a_server_that_ends_in_mid_run(home, port, error, expected):
