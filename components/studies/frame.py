@@ -65,7 +65,7 @@ class Measured:
 
 
 def cell(value: Any, form: str = ".3f") -> str:
-    """`0.512 [0.480, 0.544]`; `0.512` for a number; an empty text for None."""
+    """`0.512 [0.480, 0.544]`; `0.512` for a number and for an interval without width; an empty text for None."""
     if isinstance(value, Interval):
         return bounds(value, form)
     if isinstance(value, bool) or value is None:
@@ -75,7 +75,7 @@ def cell(value: Any, form: str = ".3f") -> str:
 
 def bounds(value: Interval, form: str = ".3f") -> str:
     mean, low, high = (format(of, form) for of in (value.mean, value.low, value.high))
-    return f"{mean} [{low}, {high}]" if value.low <= value.high else mean
+    return f"{mean} [{low}, {high}]" if value.low < value.high else mean
 
 
 def _plain(value: Any) -> Any:

@@ -55,6 +55,12 @@ def test_how_a_sentence_encoder_reads_is_kept_with_another_vocabulary(tmp_path, 
     save_encoder(tmp_path / "encoder", family="bert", model=model, tokenizer=tmp_path / "turned")
     loaded = load_encoder(tmp_path / "encoder", part=True).model
     assert loaded.config.reading == reading and architecture_of(tmp_path / "encoder").prompt == loaded.prompt
+    turned.lead = " "
+    bare = architecture_of(tmp_path / "encoder")
+    bare.prompt = loaded.prompt
+    bare.config = bare.config.model_copy(update={"reading": None})
+    bare.bind(turned)
+    assert loaded.prompt and (bare.prompt, turned.lead) == ((), "")
     read = loaded.special_tokens(turned.encode_batch(["dog"])[0].tolist())
     assert read == [2, *turned.encode_batch(["a b dog"])[0], 3] != expected
     lengths = torch.tensor([len(read)])

@@ -11,12 +11,11 @@ from typing import Any
 import pytest
 
 from components.core.errors import ConfigError
-from components.data.scoring.intervals import Interval
 from components.reporting.findings import Chapter, Drawing, Findings, Table
 from components.settings.loading import load_params
 from components.studies import lectures
 from components.studies.command import STUDIES
-from components.studies.frame import Outputs, cell
+from components.studies.frame import Outputs
 from components.studies.lectures import AGREES, NOT, UNDECIDED, UNMEASURED, Claim, Rule, measured, store
 
 ROOT = Path(__file__).parents[2]
@@ -83,10 +82,6 @@ def test_cells_of_two_tables_are_two():
         "task one, a, labels: difference 0.300 [0.100, 0.500]",
     )
     assert Rule.model_validate(rule | {"table": "one"}).judge(tables)[0] == AGREES
-
-
-def test_an_interval_without_width_is_one():
-    assert lectures.interval_in(cell(Interval(0.5, 0.5, 0.5))) == Interval(0.5, 0.5, 0.5)
 
 
 def test_the_decisive_number_and_cells_without_an_interval():
