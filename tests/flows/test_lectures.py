@@ -25,7 +25,7 @@ def called(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, ...]]:
     def measured(claim: Claim, outputs: Any, *, params: Path, **_: Any) -> tuple[dict[str, Any], Findings]:
         (name,) = (name for name, each in CLAIMS.items() if each == claim)
         calls.append((name, str(params), outputs.params.run.out))
-        return {"measure": "", "commit": ""}, Findings(Chapter(""), {})
+        return {"measure": "", "commit": "", "command": claim.command(params)}, Findings(Chapter(""), {})
 
     monkeypatch.chdir(ROOT)
     monkeypatch.setattr(lectures, "working", lambda *_, **__: nullcontext())
