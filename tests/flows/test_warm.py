@@ -222,7 +222,7 @@ def test_nothing_of_a_stage_outlives_its_command(stage, victim):
 
     with working(stage, environment=environment(stage)) as of_run:
         request = {"stage": "dvc.yaml:made", "force": False}
-        arguments = {"variables": {}, "limit_s": 5 if victim == "limit" else 60, "on_line": kill}
+        arguments = {"variables": {}, "limit_s": 10 if victim == "limit" else 60, "on_line": kill}
         if victim == "limit":
             with pytest.raises(CommandTimeoutError):
                 of_run.call("reproduce", request, **arguments)
