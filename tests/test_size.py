@@ -20,7 +20,7 @@ BUDGETS = {
     "core": 9_400,
     "data": 99_400,
     "evaluation": 9_600,
-    "flows": 34_700,
+    "flows": 34_800,
     "headstart": 14_200,
     "interchange": 22_800,
     "labelling": 11_500,
