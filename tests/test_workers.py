@@ -159,6 +159,36 @@ def test_the_number_of_workers_changes_neither_batches_nor_losses(nodes, inputs,
             assert last[name][number] == pytest.approx(last["alone"][number], rel=1e-4), (name, number)
 
 
+class Here:
+    """The exchange of a node that has all inputs."""
+
+    def on_this_node(self, job):
+        return job
+
+
+def exchange_value(job: str, worker: Worker) -> None:
+    worker.world.broadcast(job)
+
+
+def fail(job: str, worker: Worker) -> None:
+    raise ValueError(job)
+
+
+def test_a_worker_whose_process_group_has_ended_is_restarted():
+    attempt = {"exchange": Here(), "job": "text", "threads": 1}
+    worker = Worker(World(size=2))
+    with pytest.raises(ValueError, match="process group"):
+        ray_cluster._attempt(attempt | {"function": exchange_value}, worker)
+    torch.distributed.init_process_group("gloo", store=torch.distributed.HashStore(), rank=0, world_size=1)
+    try:
+        outcome = ray_cluster._attempt(attempt | {"function": fail}, worker)
+    finally:
+        torch.distributed.destroy_process_group()
+    assert outcome is not None
+    assert outcome["kind"] == "defect"
+    assert "ValueError: text" in outcome["message"]
+
+
 #: Steps of a training that nodes are added to, and seconds of each.
 MANY, STEP_S = 150, 0.2
 

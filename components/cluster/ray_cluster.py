@@ -365,14 +365,16 @@ def _in_worker(work: dict[str, Any]) -> dict[str, str] | None:
 
 def _attempt(work: dict[str, Any], worker: Worker) -> dict[str, str] | None:
     """Call the function. Returns the error, as `kind` and `message`, if a restart cannot help; else None."""
+    import torch
+
     threads.use(work["threads"])
     try:
         work["function"](work["exchange"].on_this_node(work["job"]), worker)
     except Exception as error:
         if isinstance(error, HeadstartError):
             return {"kind": type(error).__name__, "message": str(error)}
-        if worker.world.size > 1 and isinstance(error, RuntimeError):
-            # Most likely another worker was lost during an exchange: restart.
+        if worker.world.size > 1 and (isinstance(error, RuntimeError) or not torch.distributed.is_initialized()):
+            # Another worker was lost during an exchange, or Ray ends this one and has ended its process group: restart.
             raise
         return {"kind": "defect", "message": traceback.format_exc()}
     return None
