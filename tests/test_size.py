@@ -18,7 +18,7 @@ BUDGETS = {
     "cli": 15_600,
     "cluster": 11_700,
     "core": 9_400,
-    "data": 99_400,
+    "data": 97_100,
     "evaluation": 9_600,
     "flows": 34_800,
     "headstart": 14_200,
