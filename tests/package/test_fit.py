@@ -298,7 +298,11 @@ def test_missing_texts_have_no_prediction(fitted):
         ({"text": ["a", 5], "label": ["x", "y"]}, {}, r"row 1, column 'text': is int \(5\), expected text"),
         ({"text": ["a", "b"], "label": ["x", "x"]}, {}, r"only one class \('x'\)"),
         ({"text": ["a", "b"], "label": ["x", None]}, {}, r"1 labelled row"),
-        ({"text": ["a", "b"], "label": [0.5, "much"]}, {"kind": "regression"}, r"row 1: the score \('label'\) is 'much', not a number"),
+        (
+            {"text": ["a", "b"], "label": [0.5, "much"]},
+            {"kind": "regression"},
+            r"row 1: the score \('label'\) is 'much', not a number",
+        ),
         ({"words": [["a", "b"]] * 2, "tags": [["O"]] * 2}, {}, r"row 0: 2 words, 1 tags"),
         ({"text": ["a", "b"], "label": ["x", "y"]}, {"kind": "clasification"}, r"did you mean 'classification'"),
         ({"text": ["a\0", "b"], "label": ["x", "y"]}, {}, r"row 0: contains a NUL character"),
