@@ -4,11 +4,13 @@ but the names of files, and the small JSON files of an imported encoder."""
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
+from components.settings.checks import RECORD
 from components.settings.families import FAMILIES, Family
 from components.settings.hub import config_file
 from components.settings.published import MODEL_TYPES
@@ -115,14 +117,24 @@ def complete(raw: Mapping[str, Any], *, file: Path) -> Completed:
     """
     root = find_repository(file.resolve().parent)
     done = Completed(_copied(raw))
+    _complete_places(done, file.resolve().parent, root)
     _complete_tasks(done, root or Path())
-    _complete_run(done, file, root)
+    _complete_run(done, root or file.resolve().parent)
     _complete_models(done, root or Path())
     _complete_tokenizer(done)
-    for section in ("ingest", "evaluate"):
-        if done.raw.get(section) is None:
-            done.raw[section] = {}
     return done
+
+
+def _complete_places(done: Completed, folder: Path, root: Path | None) -> None:
+    """What depends on the folder of the settings file: without a prefix and an alias of its own, a production run, an
+    experiment and `make full` would move each other's champions."""
+    inside, why = root is not None and folder != root, "the folder of the settings file"
+    done.fill(("run", "out"), f"artifacts/{folder.name}" if inside else "artifacts", why if inside else "the default")
+    if root is not None and inside:
+        name = re.sub(r"[^A-Za-z0-9_.-]+", "-", folder.name)
+        done.fill(("registry", "prefix"), f"headstart-{name}", why)
+        done.fill(("registry", "production"), False, why)
+        done.fill(("checks", "record"), (folder.relative_to(root) / RECORD).as_posix(), why)
 
 
 def _copied(value: Any) -> Any:
@@ -154,16 +166,12 @@ def _name_of(split: str, train: Any) -> str:
     return name.replace("train", split, 1) if "train" in name and "#" not in name else f"{split}.jsonl"
 
 
-def _complete_run(done: Completed, file: Path, root: Path | None) -> None:
-    folder = file.resolve().parent
-    inside = root is not None and folder != root
-    place = f"artifacts/{folder.name}" if inside else "artifacts"
-    done.fill(("run", "out"), place, "the folder of the settings file" if inside else "the default folder")
+def _complete_run(done: Completed, root: Path) -> None:
     done.fill(("run", "seed"), 0, "the default seed")
     done.fill(("run", "tasks"), list(done.blocks("data", "tasks")), "all of data.tasks")
     named = [name for section in ("pretrain", "static") for name in done.blocks(section)]
     text = [key for key in ("general", "domain") if done.at("data", key)]
-    text += ["unlabelled"] * _teaches_language(done, root or folder)
+    text += ["unlabelled"] * _teaches_language(done, root)
     # `pretrain: {}` asks for words models only.
     if not named and "families" not in done.at("run") and text and done.raw.get("pretrain") is None:
         done.fill(("pretrain", OWN), {}, f"data.{text[0]} is text to learn a language model from")
@@ -176,7 +184,7 @@ def _complete_run(done: Completed, file: Path, root: Path | None) -> None:
         if name in FAMILIES and name not in named:
             done.fill(("pretrain", name), {}, f"run.families names {name}")
     if "starts" not in done.at("run"):
-        starts, why = _starts(done, root or folder)
+        starts, why = _starts(done, root)
         done.fill(("run", "starts"), starts, why)
 
 
@@ -290,8 +298,6 @@ def _origins(done: Completed, name: str) -> list[str]:
 
 
 def _complete_tokenizer(done: Completed) -> None:
-    if done.raw.get("tokenizer") is None:
-        done.raw["tokenizer"] = {}
     kinds = [block.get("tokenizer") for block in done.blocks("pretrain").values() if isinstance(block, dict)]
     kinds = list(dict.fromkeys(kind for kind in kinds if isinstance(kind, str) and kind != "parallel"))
     if kinds:

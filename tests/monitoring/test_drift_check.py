@@ -82,8 +82,8 @@ def test_other_traffic_is_found_and_described(params):
     answer(params, [("ж" * 30 + "a",)] * 100)
     actual = check_traffic(params, "letters")
     assert actual.drift
-    assert "times longer (median 31 characters instead of" in actual.sentence
-    assert "94% unknown pieces instead of 0%" in actual.sentence
+    assert "the median length is 31 characters instead of " in actual.sentence
+    assert "the share of unknown pieces is 93.8% instead of 0.0%" in actual.sentence
     assert not actual.examples
 
 
@@ -93,7 +93,7 @@ def test_the_result_is_in_the_report_and_in_the_summary(params, pipeline):
     assert actual.examples == ("ж" * 30,) * 3
     publish(actual, out=pipeline.out, name="letters")
     study = findings.read(pipeline.out / "studies" / "drift-letters")
-    assert study.chapter.title == "Drift: letters" and "times longer" in study.chapter.lead[0]
+    assert study.chapter.title == "Drift: letters" and "the median length is" in study.chapter.lead[0]
     assert study.numbers["drift"] is True and study.numbers["examples"] == []
     assert "ж" not in json.dumps(study.numbers, ensure_ascii=False)
     assert (pipeline.out / "metrics" / "study" / "drift-letters.json").is_file()
@@ -109,7 +109,7 @@ def test_a_file_is_compared_without_a_log(params, tmp_path):
     other = tmp_path / "other.csv"
     other.write_text("text\n" + "\n".join(text * 3 for (text,) in USUAL) + "\n")
     actual = check_file(params, "letters", other)
-    assert actual.drift and "3.0 times longer" in actual.sentence
+    assert actual.drift and "the median length is" in actual.sentence
     assert not traffic_folder().exists()
 
 

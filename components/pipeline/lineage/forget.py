@@ -41,11 +41,10 @@ from components.pipeline.lineage.places import (
     output_of,
     raw_holders,
     remotes,
-    served_texts,
     tracked_by_git,
     walk,
 )
-from components.pipeline.lineage.trace import Evidence, Learner, learners
+from components.pipeline.lineage.trace import Learner, learners
 from components.registry.drift.traffic import traffic_folder
 from components.registry.ledger import record_taints
 from components.registry.reading import Reading
@@ -65,7 +64,7 @@ class Plan:
     Attributes:
         side: other files of the repository that hold them (predictions, rejected rows, logs).
         outputs: directories of stages that hold them or were made from them.
-        caches: folders of checkpoints, features and inputs, and texts in the traffic log.
+        caches: folders of checkpoints, features and inputs.
         checkpoints: address of checkpoints in a bucket; empty: there are none.
         elsewhere: what this command does not remove, and what to do, in words.
         remote: name of a remote -> (address, objects that the remote may have).
@@ -148,11 +147,11 @@ def make_plan(params: Params, wanted: Sequence[str], *, root: Path) -> Plan:
     plan = Plan(texts, copies, near_copies(params, wanted, without=copies), raw)
     cache, tracked = Cache(root), tracked_by_git(root)
     folders, caches = data_folders(params, root), _caches(params, root)
-    plan.caches = served_texts(traffic_folder(root), texts)
     held_outputs: list[Path] = []
     fixed = (root / "mlruns", root / "mlflow.db")
-    for path in walk(root, without=(cache.path, root / STATE)):
-        removed = [*folders, *caches, *plan.caches]
+    removed = [*folders, *caches]
+    places = [*walk(root, without=(cache.path, root / STATE)), *walk(traffic_folder(root))]
+    for path in dict.fromkeys(path.absolute() for path in places):
         if any(path == folder or folder in path.parents for folder in removed) or not holds(path, texts):
             continue
         if path in tracked or any(path == copy or copy in path.parents for copy in fixed) or path.suffix == ".db":
@@ -162,11 +161,9 @@ def make_plan(params: Params, wanted: Sequence[str], *, root: Path) -> Plan:
         else:
             plan.side.append(path)
     plan.outputs = sorted({*held_outputs, *derived_outputs([*raw, *held_outputs], root=root)})
-    evidence = Evidence(texts, wanted, copies=copies, files=raw, cache=cache)
-    ids = {copy.id for copy in copies}
-    plan.objects = cache.affected(texts, exact=evidence.exact, ids=ids)
+    plan.objects = cache.affected(texts)
     plan.remote = remotes(root) if plan.objects else {}
-    plan.learners = learners(Reading(params.registry), evidence)
+    plan.learners = learners(Reading(params.registry), cache, files=raw, items=plan.objects)
     if plan.outputs or raw or plan.learners:
         plan.caches += [path for path in [*caches, *(node_cache() / name for name in CACHES)] if path.exists()]
         plan.checkpoints = params.cluster.storage if "://" in params.cluster.storage else ""
@@ -287,15 +284,7 @@ def _purge(plan: Plan, root: Path) -> dict[str, Any]:
             remote: _purge_remote(root, url, plan.objects) | {"url": masked(url)} for remote, url in plan.remote.items()
         },
         "near_copies": len(plan.near),
-        "versions": [
-            {
-                "version": learner.version.label,
-                "digest": learner.version.digest,
-                "sources": list(learner.sources),
-                "certain": learner.certain,
-            }
-            for learner in plan.learners
-        ],
+        "versions": [learner.facts for learner in plan.learners],
     }
 
 

@@ -134,7 +134,6 @@ class Record:
     run_name: str
     metrics: Mapping[str, float] = field(default_factory=dict)
     parameters: Mapping[str, Any] = field(default_factory=dict)
-    curves: Mapping[str, Sequence[tuple[int, float]]] = field(default_factory=dict)
     datasets: Sequence[DataVersion] = ()
     tags: Mapping[str, str] = field(default_factory=dict)
     description: str = ""
@@ -419,7 +418,6 @@ class Registry:
 
     def _log(self, run: str, record: Record, *, model: str = "") -> None:
         now = int(time.time() * 1000)
-        points = [Point(key, value, now, step) for key, curve in record.curves.items() for step, value in curve]
         scores = [
             Metric(metric_key(key), value, now, 0, *((model, rows.path, rows.digest[:36]) if rows else ()))
             for key, value in record.metrics.items()
@@ -433,7 +431,6 @@ class Registry:
         for start in range(0, len(parameters), BATCH_PARAMETERS):
             self.client.log_batch(run, params=parameters[start : start + BATCH_PARAMETERS])
         self._log_metrics(run, scores)
-        self.log_points(run, points)
         if record.datasets:
             datasets = [
                 Dataset(item.path, item.digest[:36], source_type="dvc", source=json.dumps({"path": item.path}))
