@@ -175,12 +175,6 @@ class Ledger:
     def entries(self, model: str | None = None) -> list[Entry]:
         """The entries that concern a model, oldest first; without a model, every entry."""
         texts, marks = self._log.read()
-        # Early versions had a registered model of this name, whose versions were the entries.
-        if not texts and self.registry.versions(LEDGER):
-            raise RegistryError(
-                f"the registered model {LEDGER} has the ledger of an early version, which is not read any more; delete "
-                "or rename it in MLflow"
-            )
         entries = [_entry(position, text, marks) for position, text in texts.items()]
         return [entry for entry in entries if model is None or entry.model in (model, "")]
 
@@ -234,6 +228,14 @@ def _entry(position: int, text: str, marks: Mapping[str, str]) -> Entry:
         raise RegistryError(f"{LEDGER}, {position}: written by a later version of Headstart; update this one")
     time = datetime.fromisoformat(content.pop("time"))
     return Entry(position, time, mark=marks.get(_mark(position), ""), **content)
+
+
+def numbered(registry: Registry | Reading, model: str, number: str) -> Version:
+    """A version of a model; raises RegistryError, with the numbers that exist, if there is no such version."""
+    if (version := registry.find_number(model, number)) is None:
+        numbers = ", ".join(each.number for each in registry.versions(model)) or "none"
+        raise RegistryError(f"{model}: has no version {number}; existing versions: {numbers}")
+    return version
 
 
 def is_version(version: Version, number: str, digest: str) -> bool:

@@ -4,17 +4,16 @@ DVC never caches this stage, because it acts on the registry. It is idempotent: 
 registered is skipped. A registered model is a bundle: a complete directory of data, without timings or curves, so that
 its digest identifies the model.
 
-registered.json holds `schema`, `tracking` (address), `git_commit`, `git_dirty`, `dvc_lock`; `data`, path -> digest of
-the data that the run has read; `models`, a list of {name, version, digest, kind, family, start, task, system, parent,
-directory}; `challengers`, task -> {name, version, digest, system, metric, budget, dev_score}: the system with the best
-score of selection at the largest label budget, of equal ones the cheapest: words, then a frozen encoder, then a
-fine-tuned one; and `candidates`, task -> the best system of each of these three, in this order, with the same fields.
+registered.json holds `schema`, `tracking` (address); `models`, a list of {name, version, digest, kind, family, start,
+task, system, parent, directory}; `challengers`, task -> {name, version, digest, system, metric, budget, dev_score}: the
+system with the best score of selection at the largest label budget, of equal ones the cheapest: words, then a frozen
+encoder, then a fine-tuned one; and `candidates`, task -> the best system of each of these three, in this order, with
+the same fields.
 """
 
 from __future__ import annotations
 
 import json
-import math
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -35,7 +34,6 @@ from components.core.artifacts import (
     write_atomic,
     writing,
 )
-from components.core.data_version import DataVersion
 from components.core.errors import ArtifactError, ConfigError, nearest
 from components.data.tasks.budgets import ALL, budget_name
 from components.data.tasks.examples import read_facts
@@ -45,15 +43,12 @@ from components.learners.loading import load_model
 from components.registry.drift.measurements import REFERENCE, record_reference
 from components.registry.explain import CLASSIFIER, FROZEN_CLASSIFIER, Evaluated, read_leakage
 from components.registry.lineage import Lineage, provenance, read_lineage
-from components.registry.reading import PROVENANCE
 from components.registry.tracking import Record, Version, connect
 from components.settings.registry import RegistrySettings
 from components.settings.section import BASELINES, VECTORS, Section, Start
 from components.settings.systems import FROZEN, TASK_ADAPTED, System
 
 REGISTERED = "registered.json"
-#: Prefix of metrics of a recipe: means over the runs of its seeds, whose average is registered.
-MEAN = "mean_over_seeds"
 SCHEMA = 1
 #: Family of models without a language model.
 WORDS = "words"
@@ -179,19 +174,17 @@ class Candidate:
         tags |= {"parent": parent.label if parent else "", "parent_digest": parent.digest if parent else ""}
         evaluated = Evaluated.read(job.out / "evaluation" / str(self.task))
         rows = job.out / "examples" / str(self.task)
-        tested = {"test": DataVersion(f"{self.task}, test", read_facts(rows).digests["test"])} if rows.is_dir() else {}
+        digest = read_facts(rows).digests["test"] if rows.is_dir() else ""
         return Record(
             run_name=(directory if self.cost == 2 else self.model).relative_to(job.out).as_posix(),
             metrics=self._metrics(evaluated),
             parameters=dict(flatten(job.parameters.get(self.section, {}).get(self.family, {}))),
             datasets=lineage.datasets(directory),
             tags={**tags, **self._teacher_tags(teachers), **lineage.tags(directory)},
-            documents={
-                PROVENANCE: provenance(lineage, out=job.out, output=directory, parent=parent, teachers=teachers)
-            },
+            provenance=provenance(lineage, out=job.out, output=directory, parent=parent, teachers=teachers),
             description="\n\n".join(self._description(lineage, evaluated, parent, teachers)),
             about=about,
-            scored_on=tested,
+            tested=(f"{self.task}, test", digest[:36]) if digest else None,
         )
 
     def _teacher_tags(self, teachers: list[Version]) -> dict[str, str]:
@@ -209,23 +202,14 @@ class Candidate:
         }
 
     def _metrics(self, evaluated: Evaluated) -> dict[str, float]:
-        """Scores of the artifact on test (`test.`), its score of selection (`dev.`), means of its system's runs (MEAN),
-        and leaks."""
-        job = self.job
-        metrics = _numbers(self.directory / "metrics.json")
+        """Scores of a classifier on test (`test.`), its score of selection (`dev.`), and leaks. What its stage has
+        measured is in the stage's run."""
         if self.task is None:
-            return metrics
-        prefix = f"{self.system}."
-        # The files may hold several systems.
-        tested = _numbers(job.out / "evaluation" / self.task / "metrics.json")
-        means = {key: value for key, value in metrics.items() if key.startswith(prefix)} | {
-            f"test.{key.removeprefix(prefix)}": value for key, value in tested.items() if key.startswith(prefix)
-        }
-        copies = read_leakage(job.out, self.task, self.system)
+            return {}
+        copies = read_leakage(self.job.out, self.task, self.system)
         scores = evaluated.artifact(self.system).get("scores", {})
         return (
-            {f"{MEAN}.{key}": value for key, value in means.items()}
-            | {f"dev.{self.dev.metric}": self.dev.dev_score}
+            {f"dev.{self.dev.metric}": self.dev.dev_score}
             | {f"test.{name}": float(score["mean"]) for name, score in scores.items()}
             | {f"leakage.test.{kind}": float(copies[kind]) for kind in ("exact", "near") if kind in copies}
         )
@@ -347,7 +331,7 @@ def register(job: RegisterJob) -> Path:
     lineage = read_lineage(job.project, out=job.out, data=job.data)
     versions: dict[Key, Version] = {}
     for model in models:
-        registered = registry.find(model.name, digest=model.content.digest)
+        registered = next(reversed(registry.versions(model.name, digest=model.content.digest)), None)
         if registered is None:
             record = model.record(lineage, models[: len(versions)], versions)
             config = model.task and read_json(model.model / "config.json", made_by="the stage finetune")
@@ -367,15 +351,11 @@ def register(job: RegisterJob) -> Path:
         # measures the reference of another version.
         if model.cost == 0 or (model.task and model.system == challengers[model.task]["system"]):
             version, examples = versions[model.key], job.out / "examples" / str(model.task)
-            if registry.attached(version, REFERENCE) is None and examples.is_dir():
+            if registry.document(version, REFERENCE) is None and examples.is_dir():
                 record_reference(registry, version, load_model(model.model), examples=examples)
     listing = {
         "schema": SCHEMA,
         "tracking": registry.address,
-        "git_commit": lineage.commit,
-        "git_dirty": lineage.dirty,
-        "dvc_lock": lineage.lock,
-        "data": lineage.data,
         "models": [
             (version := versions[model.key]).identity
             | model.identity
@@ -422,8 +402,3 @@ def _ranked(task: str, models: Sequence[Candidate], versions: Mapping[Key, Versi
             if model.cost not in best or entry["dev_score"] > best[model.cost]["dev_score"]:
                 best[model.cost] = entry
     return [best[cost] for cost in sorted(best)]
-
-
-def _numbers(path: Path) -> dict[str, float]:
-    leaves = flatten(read_json(path, made_by="its stage", missing_ok=True))
-    return {key: float(leaf) for key, leaf in leaves if isinstance(leaf, (int, float)) and math.isfinite(leaf)}

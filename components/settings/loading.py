@@ -154,11 +154,11 @@ def _expanded(node: yaml.Node, sizes: dict[int, int]) -> int:
 
 def _unknown_names(done: Completed) -> list[str]:
     """Names that one section uses and no other defines, in the raw values: reported together with invalid values."""
-    families, tasks, starts = done.at("run", "families"), done.at("run", "tasks"), done.at("run", "starts") or STARTS
+    families, tasks, starts = done.at("run.families"), done.at("run.tasks"), done.at("run.starts") or STARTS
     pretrain, static, together, distil = map(done.blocks, ("pretrain", "static", "together", "distil"))
-    teachers = {name: teacher for name in static if (teacher := done.at("static", name, "teacher"))}
+    teachers = {name: teacher for name in static if (teacher := done.at(f"static.{name}.teacher"))}
     systems = [f"{family}-{start}" for family in families for start in starts]
-    kinds = [*(done.at("tokenizer", "kinds") or ["wordpiece"]), *(["parallel"] if done.at("data", "parallel") else [])]
+    kinds = [*(done.at("tokenizer.kinds") or ["wordpiece"]), *(["parallel"] if done.at("data.parallel") else [])]
     # A block that is computed from another one has the initialisations of its teacher.
     adapted = [teachers.get(family, family) for family in families] if "adapted" in starts else []
     used: list[tuple[str, Any, Iterable[str]]] = [
@@ -166,15 +166,15 @@ def _unknown_names(done: Completed) -> list[str]:
         ("run.families (adapt)", adapted, done.at("adapt")),
         ("run.families (finetune)", families, done.at("finetune")),
         *((f"static.{name}.teacher", [teacher], pretrain) for name, teacher in teachers.items()),
-        *((f"pretrain.{name}.tokenizer", [done.at("pretrain", name, "tokenizer")], kinds) for name in pretrain),
-        ("run.tasks", tasks, done.at("data", "tasks")),
+        *((f"pretrain.{name}.tokenizer", [done.at(f"pretrain.{name}.tokenizer")], kinds) for name in pretrain),
+        ("run.tasks", tasks, done.at("data.tasks")),
         *(
             (f"evaluate.ensembles.{name}", members, [*families, *WORDS_SYSTEMS])
-            for name, members in done.blocks("evaluate", "ensembles").items()
+            for name, members in done.blocks("evaluate.ensembles").items()
         ),
-        *((f"together.{group}.tasks", done.at("together", group, "tasks"), tasks) for group in together),
+        *((f"together.{group}.tasks", done.at(f"together.{group}.tasks"), tasks) for group in together),
         *(
-            (f"distil.{group}.{key}", done.at("distil", group, key), systems)
+            (f"distil.{group}.{key}", done.at(f"distil.{group}.{key}"), systems)
             for group in distil
             for key in ("teachers", "students")
         ),
@@ -190,9 +190,9 @@ def _unknown_names(done: Completed) -> list[str]:
 
 def _conflicts(done: Completed) -> list[str]:
     """Names that are taken, and names in sections that they do not fit."""
-    families, static, starts = done.at("run", "families"), done.blocks("static"), done.at("run", "starts")
+    families, static, starts = done.at("run.families"), done.blocks("static"), done.at("run.starts")
     problems = []
-    for name, members in done.blocks("evaluate", "ensembles").items():
+    for name, members in done.blocks("evaluate.ensembles").items():
         if name in [*families, BASELINE]:
             problems.append(
                 f"evaluate.ensembles: {name!r} is already the name of a family or of the baselines; choose another name"
@@ -213,7 +213,7 @@ def _conflicts(done: Completed) -> list[str]:
         f"finetune.{name}.method: distil is how students of the section `distil` learn; name the system there, and "
         "choose features, contrastive, finetune or auto here"
         for name in done.blocks("finetune")
-        if done.at("finetune", name, "method") == "distil"
+        if done.at(f"finetune.{name}.method") == "distil"
     ]
     if done.at("adapt_task") and starts and "adapted" not in starts:
         problems.append("adapt_task: continues from the adapted model; add adapted to run.starts")
@@ -273,20 +273,19 @@ def _describe(problem: Any, where: list[Any]) -> str:
 
 
 def _fields(path: list[Any]) -> list[str]:
-    """The keys of the section at a path, found by walking the fields of the models; names of blocks match any key."""
-    model: Any = Params
+    """The keys of the section at a path; what is no key of a section is the name of a block."""
+    section: type[Section] = Params
     for part in path:
-        if isinstance(model, type) and issubclass(model, Section):
-            if part not in model.model_fields:
-                return []
-            model = model.model_fields[part].annotation
-        else:
-            arguments = get_args(model)
-            model = arguments[-1] if arguments else None
-        sections = [item for item in get_args(model) if isinstance(item, type) and issubclass(item, Section)]
-        if sections and not (isinstance(model, type)) and "dict" not in str(model):
-            model = sections[0]
-    return list(model.model_fields) if isinstance(model, type) and issubclass(model, Section) else []
+        if part in section.model_fields:
+            section = next(_sections(section.model_fields[part].annotation), section)
+    return list(section.model_fields)
+
+
+def _sections(kind: Any) -> Iterator[type[Section]]:
+    if isinstance(kind, type) and issubclass(kind, Section):
+        yield kind
+    for inner in get_args(kind):
+        yield from _sections(inner)
 
 
 def sources(path: Path) -> dict[str, tuple[Any, str]]:

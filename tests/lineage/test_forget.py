@@ -69,7 +69,7 @@ def test_a_document_is_traced_and_removed_from_everything(project, tmp_path_fact
     assert wanted == [SECRET]
     plan = make_plan(params, wanted, root=root)
     lines = list(plan_lines(plan, root=root))
-    assert "  labelled.csv" in lines and "  artifacts/tokens/domain-wordpiece" in lines
+    assert "- labelled.csv" in lines and "- artifacts/tokens/domain-wordpiece" in lines
     assert {item.what for item in plan.objects} == {"text", "tokens", "keys"}
     assert project.holders(WORDS) == before and not (root / RECORDS).exists()
 

@@ -63,13 +63,13 @@ def answer(params: Params, rows: list[tuple[str, ...]], **drift: object) -> list
 def test_the_reference_travels_with_the_challenger(params, pipeline):
     registry = connect(params.registry)
     version = find_champion(registry, "letters")
-    content = registry.attached(version, REFERENCE)
+    content = registry.document(version, REFERENCE)
     assert content is not None
-    reference = Reference.from_bytes(content, what="")
+    reference = Reference.of(content)
     assert len(reference.measured) == 520 and reference.unseen.sum() == 260
     assert reference.measured.labels == ("x", "y", "z")
     others = [other for other in registry.versions(version.name) if other.number != version.number]
-    assert others and all(registry.attached(other, REFERENCE) is None for other in others)
+    assert others and all(registry.document(other, REFERENCE) is None for other in others)
 
 
 def test_the_log_does_not_change_an_answer(params):
@@ -144,7 +144,7 @@ def test_the_reference_of_another_champion_is_measured_from_the_examples(params,
         with pytest.raises(RegistryError, match="has no reference for drift, and .* does not exist; run `headstart"):
             check_traffic(away, "letters")
         assert not check_traffic(params, "letters").drift
-        assert registry.attached(other, REFERENCE) is not None
+        assert registry.document(other, REFERENCE) is not None
     finally:
         registry.set_alias(name, "champion", champion)
 

@@ -44,7 +44,7 @@ from components.pipeline.lineage.places import (
     tracked_by_git,
     walk,
 )
-from components.pipeline.lineage.trace import Learner, learners
+from components.pipeline.lineage.trace import Learner, learners, tree
 from components.registry.drift.traffic import traffic_folder
 from components.registry.ledger import record_taints
 from components.registry.reading import Reading
@@ -53,8 +53,6 @@ from components.settings.imports import is_local_copy
 from components.settings.params import Params
 
 SCHEMA = 1
-#: Lines that the summary shows of a list.
-_SHOWN = 20
 
 
 @dataclass
@@ -196,28 +194,22 @@ def _elsewhere(params: Params, plan: Plan, tracked: set[Path], *, root: Path) ->
             yield f"the source of {name}: remove the text at its address, which the next run copies again"
 
 
-def plan_lines(plan: Plan, *, root: Path) -> Iterator[str]:
-    yield f"{len(plan.texts)} text(s)"
-    sections: list[tuple[str, list[str]]] = [
-        ("records to remove from raw files", _relative(plan.raw, root)),
-        ("records to remove from other files", _relative(plan.side, root)),
-        ("copies in corpora and labelled data", [str(copy) for copy in plan.copies]),
-        ("outputs to remove, which a retraining makes again", _relative(plan.outputs, root)),
-        ("caches to remove", [*_relative(plan.caches, root), *filter(None, [masked(plan.checkpoints)])]),
-        ("objects to remove from DVC's cache", [f"{item.md5} ({item.what})" for item in plan.objects]),
-        ("near copies, which stay; name their ids to remove them too", [str(copy) for copy in plan.near]),
-        ("files that stay and have to be edited by hand", _relative(plan.fixed, root)),
-        ("not removed, because it is not in this repository", plan.elsewhere),
-        ("versions that have learned from them", [str(copy) for copy in plan.learners]),
-    ]
-    for title, lines in sections:
-        if lines:
-            yield f"{title}:"
-            yield from (f"  {line}" for line in lines[:_SHOWN])
-            if len(lines) > _SHOWN:
-                yield f"  ... {len(lines) - _SHOWN} more"
-    if plan.empty:
-        yield "nothing holds them, and no registered version has learned from them"
+def plan_lines(plan: Plan, *, root: Path) -> list[str]:
+    sections: dict[str, list[Any]] = {
+        "records to remove from raw files": _relative(plan.raw, root),
+        "records to remove from other files": _relative(plan.side, root),
+        "copies in corpora and labelled data": plan.copies,
+        "outputs to remove, which a retraining makes again": _relative(plan.outputs, root),
+        "caches to remove": [*_relative(plan.caches, root), *filter(None, [masked(plan.checkpoints)])],
+        "objects to remove from DVC's cache": [f"{item.md5} ({item.what})" for item in plan.objects],
+        "near copies, which stay; name their ids to remove them too": plan.near,
+        "files that stay and have to be edited by hand": _relative(plan.fixed, root),
+        "not removed, because it is not in this repository": plan.elsewhere,
+        "versions that have learned from them": plan.learners,
+    }
+    shown = {title: list(map(str, items)) for title, items in sections.items() if items}
+    listed = shown or {"result": "nothing holds them, and no registered version has learned from them"}
+    return tree({"texts": len(plan.texts), **listed})
 
 
 def _relative(paths: Sequence[Path], root: Path) -> list[str]:

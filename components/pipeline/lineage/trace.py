@@ -15,6 +15,7 @@ from components.pipeline.jobs import WHOLE
 from components.pipeline.lineage.documents import holders, near_copies, texts_of
 from components.pipeline.lineage.places import Cache, Item, raw_holders
 from components.pipeline.stages import STAGES
+from components.registry.ledger import numbered
 from components.registry.lineage import provenance, read_lineage
 from components.registry.reading import LEDGER, PROVENANCE, Reading
 from components.registry.version import Version
@@ -23,12 +24,12 @@ from components.settings.registry import RegistrySettings, with_models
 
 #: Entries of a mapping, such as raw files, that are shown; and keys that are not.
 _SHOWN = 20
-_DETAILS = ("schema", "stages", "settings", "parameters")
+_DETAILS = ("schema", "stages", "settings")
 
 
 def trace_model(params: Params, model: str, *, root: Path) -> dict[str, Any]:
-    """The provenance of a model and of the models that it was initialised from: {model, registered, tags, parameters,
-    provenance, parents, teachers}, where parents and teachers are the same objects.
+    """The provenance of a model and of the models that it was initialised from: {model, registered, tags, provenance,
+    parents, teachers}, where parents and teachers are the same objects.
 
     The model is named as in `find_version`, or by its path in the run's folder.
 
@@ -59,16 +60,12 @@ def find_version(registry: Reading, settings: RegistrySettings, model: str) -> V
         shown = ", ".join(sorted(model for model in names if model.startswith(f"{settings.prefix}-"))) or "none"
         raise RegistryError(f"{name}: no registered model or task with this name; registered: {shown}")
     if number:
-        result = registry.find_number(full, number)
-    else:
-        result = registry.alias(full, alias or settings.alias)
-        if result is None and not at and (versions := registry.versions(full)):
-            result = versions[-1]
+        return numbered(registry, full, number)
+    result = registry.alias(full, alias or settings.alias)
+    if result is None and not at and (versions := registry.versions(full)):
+        result = versions[-1]
     if result is None:
-        numbers = ", ".join(version.number for version in registry.versions(full))
-        raise RegistryError(
-            f"{full}: has no {f'version {number}' if number else f'alias {alias}'}; versions: {numbers}"
-        )
+        raise RegistryError(f"{full}: has no alias {alias or settings.alias}")
     return result
 
 
@@ -77,7 +74,6 @@ def _trace_version(registry: Reading, version: Version) -> dict[str, Any]:
         "model": version.label,
         "registered": True,
         "tags": dict(version.tags),
-        "parameters": registry.parameters(version),
         "provenance": registry.document(version, PROVENANCE),
         "parents": _traced(registry, version.tags.get("parent", "")),
         "teachers": _traced(registry, version.tags.get("teacher", "")),
@@ -111,7 +107,6 @@ def _trace_path(params: Params, path: Path, *, root: Path) -> dict[str, Any]:
             "teacher_system": ", ".join(job["students"].get(output.name, [])),
             **lineage.tags(output),
         },
-        "parameters": {},
         "provenance": provenance(lineage, out=out, output=output, parent=None),
         "parents": [],
         "teachers": [],
@@ -119,21 +114,22 @@ def _trace_path(params: Params, path: Path, *, root: Path) -> dict[str, Any]:
 
 
 def model_lines(result: Mapping[str, Any]) -> list[str]:
-    """A trace as an indented tree, without the inputs and settings of every stage."""
-    return _tree(_shortened(result))
+    """A trace, without the inputs and settings of every stage."""
+    return tree(result)
 
 
-def _tree(value: Any) -> list[str]:
-    return yaml.safe_dump(value, sort_keys=False, allow_unicode=True, width=1000).splitlines()
+def tree(value: Any) -> list[str]:
+    """Lines of YAML; of long lists and mappings the first `_SHOWN` entries."""
+    return yaml.safe_dump(_shortened(value), sort_keys=False, allow_unicode=True, width=1000).splitlines()
 
 
 def _shortened(value: Any) -> Any:
-    if isinstance(value, list):
-        return [_shortened(each) for each in value]
-    if not isinstance(value, Mapping):
+    if not isinstance(value, Mapping | list):
         return value
-    shown = {key: _shortened(inner) for key, inner in islice(value.items(), _SHOWN) if key not in _DETAILS}
     rest = len(value) - _SHOWN
+    if isinstance(value, list):
+        return [*map(_shortened, value[:_SHOWN]), *([f"... {rest} more"] if rest > 0 else [])]
+    shown = {key: _shortened(inner) for key, inner in islice(value.items(), _SHOWN) if key not in _DETAILS}
     return shown | ({"...": f"{rest} more (all with --json)"} if rest > 0 else {})
 
 
@@ -164,7 +160,7 @@ def document_lines(result: Mapping[str, Any]) -> list[str]:
     if not result["files"] and not result["copies"]:
         what = "" if result["by_id"] else "no document has this id; as a text: "
         lines["files"] = f"{what}no copy in the raw data, the corpora and the labelled data of this run"
-    return _tree(lines)
+    return tree(lines)
 
 
 #: Splits of a task that a model learns from: the labels of dev select its weights.

@@ -11,7 +11,6 @@ error of the log reaches a prediction.
 
 from __future__ import annotations
 
-import base64
 import fcntl
 import json
 import os
@@ -28,7 +27,7 @@ from typing import IO, TYPE_CHECKING, Any, Final
 import numpy as np
 
 from components.data.tasks.data import Fields
-from components.registry.drift.measurements import ROW, Measured, ObservedClassifier
+from components.registry.drift.measurements import ROW, Measured, ObservedClassifier, packed, unpacked
 from components.settings.registry import DriftSettings, find_repository
 
 if TYPE_CHECKING:
@@ -96,7 +95,7 @@ class TrafficLog:
         if self._rows is None or self._written > self._bound // SEGMENTS:
             self._close()
             self._open(measured)
-        content: dict[str, Any] = {"rows": base64.b64encode(measured.rows.tobytes()).decode()}
+        content: dict[str, Any] = {"rows": packed(measured.rows)}
         self._write(content | ({"texts": ["\n".join(parts) for parts in inputs]} if self._text else {}))
 
     def _write(self, content: dict[str, Any]) -> None:
@@ -189,8 +188,8 @@ def _read(path: Path) -> Iterator[Measured]:
         if (facts := json.loads(head))["schema"] == LINES:
             for line in lines:
                 content = json.loads(line)
-                rows = np.frombuffer(base64.b64decode(content["rows"]), dtype=ROW)
-                yield Measured(facts["kind"], tuple(facts["labels"]), rows, tuple(content.get("texts", ())))
+                texts = tuple(content.get("texts", ()))
+                yield Measured(facts["kind"], tuple(facts["labels"]), unpacked(content["rows"]), texts)
 
 
 def logged(
