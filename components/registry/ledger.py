@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from components.core.environment import who
 from components.core.errors import RegistryError
-from components.core.masking import masked_parts
+from components.core.masking import masked_json
 from components.core.measurements import run_id
 from components.core.steps import step
 from components.registry.reading import LEDGER, Reading
@@ -192,7 +192,7 @@ class Ledger:
         """
         content = {"schema": SCHEMA, "event": event, "model": model, "alias": alias, "by": who(), "run": run_id()}
         content |= {"time": datetime.now(UTC).isoformat(timespec="milliseconds"), "facts": dict(facts)}
-        text, identifier = json.dumps(masked_parts(content, FREE_TEXT)), uuid.uuid4().hex
+        text, identifier = json.dumps(masked_json(content, FREE_TEXT)), uuid.uuid4().hex
         while True:
             entries = self.entries()
             state = replay(entries, model=model, alias=alias)
