@@ -166,27 +166,30 @@ def why_not(error: OSError) -> str:
     return error.strerror or str(error)
 
 
-def disk_full(error: BaseException) -> DiskSpaceError | None:
-    """The error of a full disk or an exhausted quota that is the cause of `error`; None if it has other causes."""
+def _causes(error: BaseException) -> Iterator[BaseException]:
     cause: BaseException | None = error
     while cause is not None:
+        yield cause
+        cause = cause.__cause__ or cause.__context__
+
+
+def disk_full(error: BaseException) -> DiskSpaceError | None:
+    """The error of a full disk or an exhausted quota that is the cause of `error`; None if it has other causes."""
+    for cause in _causes(error):
         if isinstance(cause, shutil.Error) or (isinstance(cause, OSError) and cause.errno in _FULL):
             why = f"{cause.filename}: " * bool(cause.filename) + why_not(cause)
             return DiskSpaceError(f"{why}; `headstart gc` lists what can be deleted; then run this again")
-        cause = cause.__cause__ or cause.__context__
     return None
 
 
 def not_permitted(error: BaseException) -> ConfigError | None:
     """The error of a file or folder that this user may not read or write; None for any other exception."""
-    cause: BaseException | None = error
-    while cause is not None:
+    for cause in _causes(error):
         if isinstance(cause, OSError) and cause.errno in (errno.EACCES, errno.EPERM, errno.EROFS) and cause.filename:
             return ConfigError(
                 f"{cause.filename}: {os.strerror(cause.errno)}; change its permissions, or use a copy of the project "
                 "in a folder of your own"
             )
-        cause = cause.__cause__ or cause.__context__
     return None
 
 
