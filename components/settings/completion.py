@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from components.settings.checks import RECORD
 from components.settings.families import FAMILIES, Family
+from components.settings.finetune import KEYS_OF_WAYS
 from components.settings.hub import config_file
 from components.settings.published import MODEL_TYPES
 from components.settings.registry import find_repository
@@ -287,7 +288,9 @@ def _complete_finetune(done: Completed, name: str) -> None:
     sources = [source for each in origins if (source := _source(done.at(f"pretrain.{each}")))]
     recipe = IMPORTED | {"training": IMPORTED_TRAINING} if sources else TRAINED | {"training": TRAINED_TRAINING}
     why = f"recipe for imported encoders ({sources[0]})" if sources else "recipe for trained language models"
-    done.fill(f"finetune.{name}", recipe, why)
+    method = given.get("method", recipe.get("method"))
+    fitting = {key: value for key, value in recipe.items() if method in KEYS_OF_WAYS.get(key, (method,))}
+    done.fill(f"finetune.{name}", fitting, why)
 
 
 def _origins(done: Completed, name: str) -> list[str]:
