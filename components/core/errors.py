@@ -10,7 +10,7 @@ import errno
 import os
 import shutil
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Self
@@ -30,6 +30,19 @@ class HeadstartError(Exception):
     #: One message per problem, if there are several.
     problems: Sequence[str] = ()
 
+    def __init__(self, what: str = "", *, where: object = "", key: str = "", do: str = "") -> None:
+        """`where`: file and line, or another place; `key`: of the setting that is concerned; `do`: the remedy, in which
+        `{key}` stands for the key as the user sets it: in params.yaml, as a flag or as an argument."""
+        super().__init__(what)
+        self.what, self.where, self.key, self.do = what, where, key, do
+
+    def said(self, named: Callable[[str], str] = str, *, where: object = None) -> str:
+        """The message: where, what, and what to do. `named`: key -> its name for the user; `where`: another name of the
+        place."""
+        place = self.where if where is None else where
+        do = self.do.replace("{key}", named(self.key))
+        return f"{place}{': ' * bool(place)}{self.what}{'; ' * bool(do)}{do}"
+
     @classmethod
     def listing(cls, problems: Sequence[str], *, what: str = "problem(s)", where: str = "") -> Self:
         """One error of several problems; `where`: the file that they are in."""
@@ -40,7 +53,7 @@ class HeadstartError(Exception):
 
     def __str__(self) -> str:
         """The message without passwords and tokens, wherever it is shown or written."""
-        return masked(super().__str__())
+        return masked(self.said())
 
 
 class TransientError(HeadstartError):
