@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from components.registry.reading import LEDGER, PROVENANCE, _state_of
+from components.registry.reading import LEDGER, _state_of
+from components.registry.version import PROVENANCE
 from tests.data.public_inputs import delimited
 
 HEAVY = {"torch", "sklearn", "matplotlib", "mlflow", "prefect", "dvc", "ray", "pandas", "transformers", "fastapi"}

@@ -66,7 +66,7 @@ class Manifest:
     def digest(self) -> str:
         """SHA-256 over the names and contents of all files; the same content has the same digest anywhere."""
         listing = "".join(f"{name}\0{entry['sha256']}\n" for name, entry in sorted(self.files.items()))
-        return hashlib.sha256(listing.encode()).hexdigest()
+        return digest_text(listing)
 
 
 def digest_file(path: Path) -> str:
@@ -82,8 +82,11 @@ def digest_text(text: str) -> str:
 
 def digest_files(files: Iterable[Path]) -> str:
     """SHA-256 over the names and contents of files; missing files are skipped."""
-    listing = "".join(f"{path.name}\0{digest_file(path)}\n" for path in sorted(files) if path.is_file())
-    return hashlib.sha256(listing.encode()).hexdigest()
+    return _digest_of((path.name, path) for path in sorted(files) if path.is_file())
+
+
+def _digest_of(files: Iterable[tuple[str, Path]]) -> str:
+    return digest_text("".join(f"{name}\0{digest_file(path)}\n" for name, path in files))
 
 
 def digest_tree(path: Path) -> str:
@@ -97,8 +100,7 @@ def digest_tree(path: Path) -> str:
     if not path.is_dir():
         raise ArtifactError(f"{path}: does not exist")
     files = sorted(file for file in path.rglob("*") if file.is_file())
-    listing = "".join(f"{file.relative_to(path).as_posix()}\0{digest_file(file)}\n" for file in files)
-    return hashlib.sha256(listing.encode()).hexdigest()
+    return _digest_of((file.relative_to(path).as_posix(), file) for file in files)
 
 
 def sweep(folder: Path, *, target: str = "*") -> None:
@@ -366,7 +368,7 @@ def read_manifest(path: Path, *, kind: str | None = None, verify: bool | Literal
     path = Path(path)
     try:
         raw = json_of(path / MANIFEST)
-        manifest = Manifest(kind=raw["kind"], schema=raw["schema"], files=raw["files"], facts=raw["facts"])
+        manifest = Manifest(*(raw[key] for key in ("kind", "schema", "files", "facts")))
     except FileNotFoundError as error:
         raise ArtifactError(f"{path}: not a complete output (no {MANIFEST}); run the stage that makes it") from error
     except (ValueError, KeyError, TypeError) as error:

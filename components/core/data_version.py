@@ -5,9 +5,8 @@ DVC's files are read as YAML, because components do not import DVC.
 
 import configparser
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import yaml
 
@@ -20,8 +19,7 @@ UNKNOWN = "unknown"
 IN_EVERY_RUN = ("corpus", "encoder", "examples", "identity")
 
 
-@dataclass(frozen=True)
-class DataVersion:
+class DataVersion(NamedTuple):
     """A file or folder of data and its digest (at most 36 characters)."""
 
     path: str

@@ -66,9 +66,9 @@ def masked_json(value: Any, keys: Collection[str] | None = None) -> Any:
     stay as they are. With `keys`, of a record, only its free text, the values of these keys at any depth: names,
     digests and verdicts in it are compared, and one of them may equal a password by chance."""
     if isinstance(value, Mapping):
-        every = {key: None if keys is None or key in keys else keys for key in value}
         return {
-            masked(str(key)) if keys is None else key: masked_json(inner, every[key]) for key, inner in value.items()
+            masked(str(key)) if keys is None else key: masked_json(inner, None if keys and key in keys else keys)
+            for key, inner in value.items()
         }
     if isinstance(value, list | tuple):
         return [masked_json(inner, keys) for inner in value]

@@ -2,12 +2,12 @@
 
 import importlib
 from collections.abc import Iterator, Mapping
-from typing import Generic, TypeVar
+from typing import TypeVar
 
 T = TypeVar("T")
 
 
-class LazyTable(Mapping[str, T], Generic[T]):
+class LazyTable(Mapping[str, T]):
     """A mapping whose values are imported on first access.
 
     `LazyTable({"bert": "components.models.bert:FAMILY"})["bert"]` imports the module and returns its attribute. A

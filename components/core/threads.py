@@ -33,8 +33,8 @@ QUIET = {
     # Deterministic results of cuBLAS (contract 7 on GPUs).
     "CUBLAS_WORKSPACE_CONFIG": ":4096:8",
 }
-#: The same for a running process: parameters of glibc's mallopt.
-M_MMAP_THRESHOLD, M_TRIM_THRESHOLD, M_ARENA_MAX = -3, -1, -8
+#: The same for a running process: parameters of glibc's mallopt (M_MMAP_THRESHOLD, M_TRIM_THRESHOLD, M_ARENA_MAX).
+MALLOPT = {-3: 2**31 - 1, -1: 2**31 - 1, -8: 1}
 
 
 def environment(threads: int) -> dict[str, str]:
@@ -88,5 +88,5 @@ def use(threads: int) -> None:
     with suppress(OSError, AttributeError):
         # Without mallopt (another C library) training is slower, not wrong.
         libc = ctypes.CDLL("libc.so.6")
-        for parameter, value in ((M_MMAP_THRESHOLD, 2**31 - 1), (M_TRIM_THRESHOLD, 2**31 - 1), (M_ARENA_MAX, 1)):
+        for parameter, value in MALLOPT.items():
             libc.mallopt(parameter, value)

@@ -24,11 +24,10 @@ from components.registry.ledger import (
     is_version,
     missing_champion,
     none_promoted,
-    numbered,
     taint_in_words,
 )
 from components.registry.reading import Reading
-from components.registry.version import Version
+from components.registry.version import Version, numbered
 from components.settings.registry import RegistrySettings, with_models
 
 if TYPE_CHECKING:

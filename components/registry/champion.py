@@ -15,9 +15,9 @@ from components.core.errors import ArtifactError, RegistryError, SchemaError
 from components.learners.abstention import abstaining
 from components.learners.loading import load_model
 from components.learners.prediction import Classifier
-from components.registry.ledger import Ledger, missing_champion, none_promoted, numbered
+from components.registry.ledger import Ledger, missing_champion, none_promoted
 from components.registry.reading import Reading
-from components.registry.version import Version
+from components.registry.version import Version, numbered
 from components.settings.registry import RegistrySettings, with_models
 
 if TYPE_CHECKING:

@@ -230,14 +230,6 @@ def _entry(position: int, text: str, marks: Mapping[str, str]) -> Entry:
     return Entry(position, time, mark=marks.get(_mark(position), ""), **content)
 
 
-def numbered(registry: Registry | Reading, model: str, number: str) -> Version:
-    """A version of a model; raises RegistryError, with the numbers that exist, if there is no such version."""
-    if (version := registry.find_number(model, number)) is None:
-        numbers = ", ".join(each.number for each in registry.versions(model)) or "none"
-        raise RegistryError(f"{model}: has no version {number}; existing versions: {numbers}")
-    return version
-
-
 def is_version(version: Version, number: str, digest: str) -> bool:
     """Whether it is the version that the ledger means: numbers start again if a registered model is deleted."""
     return version.number == number and (not digest or version.digest == digest)

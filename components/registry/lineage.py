@@ -158,7 +158,7 @@ def _described(output: Path, md5: str | None) -> dict[str, Any]:
         manifest = read_manifest(output)
     except ArtifactError:
         return {"md5": md5}
-    facts = {key: manifest.facts[key] for key in ("files", "shards", "counts", "digests") if key in manifest.facts}
+    facts = {key: value for key, value in manifest.facts.items() if key in ("files", "shards", "counts", "digests")}
     rows = {path.stem: pq.read_metadata(path).num_rows for path in sorted(output.glob("*.parquet"))}
     return {"md5": md5, "digest": manifest.digest, "rows": rows, **facts}
 

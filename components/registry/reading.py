@@ -23,16 +23,15 @@ from pydantic import TypeAdapter
 
 from components.core.artifacts import write_atomic
 from components.core.masking import masked
-from components.registry.version import Version
+from components.registry.version import PROVENANCE, Version
 from components.settings.registry import SQLITE, RegistrySettings, located
 
 if TYPE_CHECKING:
     from components.registry.tracking import Registry
 
 STATE: Final = ".headstart"
-#: Name of the log of `components.registry.ledger`, and of the document of `components.registry.lineage`.
+#: Name of the log of `components.registry.ledger`.
 LEDGER: Final = "headstart.ledger"
-PROVENANCE: Final = "provenance"
 
 
 #: Method of `Registry` -> its answer, which is stored as JSON.

@@ -2,9 +2,14 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
+
+from components.core.errors import RegistryError
 
 #: Prefix of the tags of Headstart.
 PREFIX = "headstart."
+#: Name of the document of `components.registry.lineage`.
+PROVENANCE = "provenance"
 
 
 @dataclass(frozen=True)
@@ -30,3 +35,16 @@ class Version:
     @property
     def identity(self) -> dict[str, str]:
         return {"name": self.name, "version": self.number, "digest": self.digest}
+
+
+def numbered(registry: Any, model: str, number: str) -> Version:
+    """A version of a model in a `Registry` or `Reading`.
+
+    Raises:
+        RegistryError: there is no such version; the message has the numbers that exist.
+    """
+    version: Version | None = registry.find_number(model, number)
+    if version is None:
+        numbers = ", ".join(each.number for each in registry.versions(model)) or "none"
+        raise RegistryError(f"{model}: has no version {number}; existing versions: {numbers}")
+    return version

@@ -288,12 +288,9 @@ def _complete_finetune(done: Completed, name: str) -> None:
     sources = [source for each in origins if (source := _source(done.at(f"pretrain.{each}")))]
     recipe = IMPORTED | {"training": IMPORTED_TRAINING} if sources else TRAINED | {"training": TRAINED_TRAINING}
     why = f"recipe for imported encoders ({sources[0]})" if sources else "recipe for trained language models"
-    method = (given or {}).get("method", recipe.get("method"))
-    done.fill(
-        f"finetune.{name}",
-        {key: value for key, value in recipe.items() if key not in KEYS_OF_WAYS or method in KEYS_OF_WAYS[key]},
-        why,
-    )
+    method = given.get("method", recipe.get("method"))
+    fitting = {key: value for key, value in recipe.items() if method in KEYS_OF_WAYS.get(key, (method,))}
+    done.fill(f"finetune.{name}", fitting, why)
 
 
 def _origins(done: Completed, name: str) -> list[str]:

@@ -51,7 +51,7 @@ def test_a_project_of_an_earlier_version_goes_on(tmp_path):
 
     headstart("retrain")
     assert "version 2 since" in headstart("champion")
-    assert "version 1 restored, version 2 rolled back" in headstart("rollback", "--task", "mail", "--overwrite")
+    assert "version 1 restored, version 2 rolled back" in headstart("rollback", "--task", "mail")
     assert answers() == ["billing", "delivery"]
     # What a person has decided before and after is not undone.
     headstart("promote")

@@ -155,21 +155,3 @@ def test_words_are_served_until_a_challenger_is_better(pipeline):
         made["alias_after"],
         2,
     )
-
-
-def test_a_crash_before_the_move_repeats_no_comparison(pipeline, monkeypatch):
-    pipeline.write_baselines(pairs=20)
-    pipeline.write_classifier("adapted", knows=21)
-    pipeline.registered(starts=["adapted"])
-
-    def killed(*_, **__):
-        raise KeyboardInterrupt
-
-    with monkeypatch.context() as patch:
-        patch.setattr("components.registry.contest.move", killed)
-        with pytest.raises(KeyboardInterrupt):
-            pipeline.promoted(confidence=0.9999)
-    monkeypatch.setattr("components.registry.contest.load_version", killed)
-    made = pipeline.promoted(confidence=0.9999)["decisions"]["letters"]
-    assert (made["verdict"], made["alias_after"], made["against"]) == ("promote", "1", "most frequent class")
-    assert "it is not shown to be better: accuracy 0.8077 against 0.7692 of baseline pairs" in made["reasons"][0]

@@ -55,8 +55,13 @@ def test_the_champion_is_the_one_of_mlflow(promoted, monkeypatch):
     with fetched_champion(settings, "letters") as (version, bundle):
         assert version == expected and (bundle / "manifest.json").is_file()
     assert not bundle.exists()
-    with fetched_champion(settings, "letters"):
-        pass  # a copy was removed, not the stored model
+    with fetched_champion(settings, "letters", number=expected.number) as (version, _):
+        assert version == expected, "a copy was removed, not the stored model"
+    with (
+        pytest.raises(RegistryError, match="has no version 99; existing versions: "),
+        fetched_champion(settings, "letters", number="99"),
+    ):
+        pass
 
 
 def test_a_registered_version_is_exported_by_its_label(promoted, tmp_path, monkeypatch):
@@ -154,18 +159,3 @@ def test_commands_that_read_make_no_database(tmp_path, monkeypatch):
     ):
         pass
     assert not [*tmp_path.glob("*.db*")]
-
-
-def test_a_version_is_fetched_by_its_number(promoted):
-    """Also while nothing is promoted."""
-    settings = promoted.settings
-    registry = connect(settings)
-    champion = find_champion(registry, "letters")
-    registry.client.delete_registered_model_alias(champion.name, settings.alias)
-    with fetched_champion(settings, "letters", number=champion.number) as (version, _):
-        assert version == champion
-    with (
-        pytest.raises(RegistryError, match="has no version 99; existing versions: "),
-        fetched_champion(settings, "letters", number="99"),
-    ):
-        pass

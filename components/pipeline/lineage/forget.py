@@ -208,8 +208,8 @@ def plan_lines(plan: Plan, *, root: Path) -> list[str]:
         "versions that have learned from them": plan.learners,
     }
     shown = {title: list(map(str, items)) for title, items in sections.items() if items}
-    listed = shown or {"result": "nothing holds them, and no registered version has learned from them"}
-    return tree({"texts": len(plan.texts), **listed})
+    nothing = {"result": ["nothing holds them, and no registered version has learned from them"]}
+    return tree({"texts": len(plan.texts), **(shown or nothing)})
 
 
 def _relative(paths: Sequence[Path], root: Path) -> list[str]:

@@ -15,10 +15,9 @@ from components.pipeline.jobs import WHOLE
 from components.pipeline.lineage.documents import holders, near_copies, texts_of
 from components.pipeline.lineage.places import Cache, Item, raw_holders
 from components.pipeline.stages import STAGES
-from components.registry.ledger import numbered
 from components.registry.lineage import provenance, read_lineage
-from components.registry.reading import LEDGER, PROVENANCE, Reading
-from components.registry.version import Version
+from components.registry.reading import LEDGER, Reading
+from components.registry.version import PROVENANCE, Version, numbered
 from components.settings.params import Params
 from components.settings.registry import RegistrySettings, with_models
 
