@@ -48,7 +48,7 @@ START: Final = "pretrained"
 CHOSEN: Final = "chosen"
 #: Texts without labels that words models are fitted on.
 FOR_WORDS = 25_000
-#: Kinds whose encoder learns from the texts of labels (`components.learners.finetuning.specs.names_of`).
+#: Kinds whose encoder learns from the texts of labels (`components.learners.finetuning.fit.names_of`).
 READS_LABELS: Final = ("classification", "multilabel")
 #: Seconds below which a limit of time leaves out the start: importing what trains it takes some.
 LEAST_SECONDS = 15

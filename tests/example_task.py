@@ -151,8 +151,7 @@ def in_process(monkeypatch: pytest.MonkeyPatch) -> None:
         for index, item in enumerate(items):
             yield index, function(item)
 
-    for module in ("execution", "crossvalidation"):
-        monkeypatch.setattr(f"components.learners.finetuning.{module}.map_parallel", one_by_one)
+    monkeypatch.setattr("components.learners.finetuning.execution.map_parallel", one_by_one)
     torch.set_num_threads(1)
 
 

@@ -24,7 +24,7 @@ BUDGETS = {
     "headstart": 13_100,
     "interchange": 22_800,
     "labelling": 11_500,
-    "learners": 82_500,
+    "learners": 78_060,
     "models": 43_700,
     "pages": 13_600,
     "pipeline": 31_800,

@@ -89,9 +89,8 @@ class FinetuneSettings(ReadingSettings):
     #: Whether the head on the frozen encoder is also scored, as a separate system, which learns by `method: features`.
     #: Not applied to an encoder with random weights.
     frozen: bool = False
-    #: Words beside the encoder, for kinds with probabilities of labels. `auto` chooses as `selection` says: no words, a
-    #: mean of the probabilities of a TF-IDF model and of the encoder with some weight, or one regression on features of
-    #: the frozen encoder beside TF-IDF weights with some scale.
+    #: Words beside the encoder, for kinds with probabilities of labels. `auto` chooses as `selection` says: no words,
+    #: or a mean of the probabilities of a TF-IDF model and of the encoder with some weight.
     words: Literal["none", "auto"] = "none"
     #: Whether the name of each label (`data.tasks.<name>.label_texts`) is one more training text of its class (Yehudai
     #: and Bandel 2024, FastFit). Classification and multilabel. `auto`, the default with `method: auto`, compares

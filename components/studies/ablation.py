@@ -12,8 +12,8 @@ from components.data.scoring import title
 from components.data.scoring.intervals import CONFIDENCE, interval
 from components.evaluation.aggregates import format_budget
 from components.learners.finetuning.execution import clear, train_all
-from components.learners.finetuning.runs import GroupSpec
-from components.learners.finetuning.stage import FinetuneJob, own_ways, spec_maker
+from components.learners.finetuning.fit import FinetuneJob
+from components.learners.finetuning.stage import fit_maker, own_ways
 from components.settings.finetune import FinetuneSettings
 from components.settings.section import Start
 from components.studies.frame import Budget, EncoderName, Measured, Outputs, Row, Sheet, Task, bounds, spread
@@ -121,10 +121,10 @@ def _scores(
         settings=settings,
         cluster=cluster,
     )
-    specs = {}
-    for way, changed in own_ways(job).items():
-        spec = spec_maker(job, changed)
-        specs[way] = [GroupSpec((run,), key=run.key) for run in (spec(labels, seed) for seed in range(seeds))]
-    runs = train_all(specs, title=variant, cluster=cluster)
-    clear(runs, cluster=cluster)
-    return [float(np.mean([record["curve"][-1][record["score"]] for record in run.records])) for run in runs]
+    trainings = {
+        way: [(fit_maker(job, changed)(labels, seed),) for seed in range(seeds)]
+        for way, changed in own_ways(job).items()
+    }
+    records = [trained.record for (trained,) in train_all(trainings, title=variant, cluster=cluster)]
+    clear([fits for of_way in trainings.values() for fits in of_way], cluster=cluster)
+    return [float(record["curve"][-1][record["score"]]) for record in records]

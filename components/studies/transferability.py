@@ -34,7 +34,7 @@ from components.data.tasks.examples import read_facts, read_split, strata_of
 from components.data.tasks.kinds import scoring_for
 from components.evaluation.aggregates import format_budget
 from components.learners.task_models.base import Task
-from components.learners.task_models.features import extract
+from components.learners.task_models.fixed_batches import extract
 from components.learners.task_models.kinds import find_task
 from components.learners.task_models.model import TaskModel, answers
 from components.learners.task_models.sampler import ExampleSampler

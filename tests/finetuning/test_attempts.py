@@ -14,31 +14,19 @@ from components.core.artifacts import read_manifest
 from components.core.errors import ConfigError
 from components.data.tasks.examples import read_split
 from components.data.tasks.results import best_score
-from components.learners.finetuning import execution, frozen
-from components.learners.finetuning.attempts import (
-    LEAST_SHARE,
-    Attempt,
-    Cost,
-    cost_of,
-    share_left,
-    share_within,
-    ways_of,
-)
-from components.learners.finetuning.specs import PROCESS, gpu_bytes
+from components.learners.finetuning import execution, fit
+from components.learners.finetuning.execution import LEAST_SHARE, Cost, cost_of, share_left, share_within
+from components.learners.finetuning.fit import PROCESS, gpu_bytes
 from components.learners.finetuning.stage import finetune
 from components.learners.task_models.classifier import load_classifier
 from components.learners.task_models.kinds import TASKS
+from components.learners.ways import ways_of
 from components.learners.ways.finetune import Finetune
 from components.models import FAMILIES
 from components.settings import contrastive
 from components.settings.contrastive import ContrastiveSettings
 from components.settings.finetune import AutoSettings, FinetuneSettings
-
-
-def kept(index: int):
-    """Keeps the way with this index; the preferred one is the first."""
-    return lambda specs, selections: (index, selections[index])
-
+from tests.finetuning.test_crossvalidation import chosen_of
 
 BUDGET: dict[str, Any] = {"selection": "budget", "folds": 2}
 
@@ -92,13 +80,20 @@ def test_the_preferred_or_cheaper_way_is_kept_and_only_it_encodes_test(
 ):
     """The frozen encoder reads the test split if `features` is kept, once, and not if `contrastive` is."""
     calls = []
-    real = frozen.extract
+    real = fit.extract
     monkeypatch.setattr(
-        frozen, "extract", lambda model, encoded, **named: calls.append(len(encoded)) or real(model, encoded, **named)
+        fit, "extract", lambda model, encoded, **named: calls.append(len(encoded)) or real(model, encoded, **named)
     )
     monkeypatch.setattr(execution, "PREFERRED", preferred)
-    # The first of the ways is the preferred one.
-    monkeypatch.setattr(execution, "choose_way", kept(index))
+    real_best = execution._best
+
+    def best(candidates):
+        """The first of the ways is the preferred one."""
+        with monkeypatch.context() as patched:
+            patched.setattr(execution, "_chosen", chosen_of(index))
+            return real_best(candidates)
+
+    monkeypatch.setattr(execution, "_best", best)
     job = make_job("bert", "classification", source=BUDGET, method="auto")
     (record,) = json.loads((finetune(job) / "runs.json").read_text())
     assert record["way"] == way
@@ -136,11 +131,11 @@ def test_with_few_rows_contrastive_training_is_tried_instead_of_fine_tuning(make
 def test_the_first_way_is_always_tried_and_costs_add_up():
     def share(attempts, limit, ways, *, minutes=0.6):
         auto = AutoSettings(minutes=limit)
-        spec = SimpleNamespace(settings=SimpleNamespace(method="finetune", auto=auto))
-        return share_left(spec, Cost(minutes), attempts, ways=ways)
+        settings = SimpleNamespace(method="finetune", auto=auto)
+        return share_left(settings, Cost(minutes), attempts, ways=ways)
 
     assert share([], 1e-9, ["finetune"]) == share([], 1e-9, ["finetune", "distil"]) == 1
-    tried = [Attempt("features", 0.4, score=0.5), Attempt("contrastive", 9.0)]
+    tried = [{"minutes": 0.4, "score": 0.5}, {"minutes": 9.0, "score": None}]
     assert share(tried, 1.0, ["features", "contrastive", "finetune"]) == 1, "a way that was left out has cost nothing"
     assert share(tried, 1.0, ["features", "contrastive", "finetune", "distil"]) == 0, "half is left for a further way"
     assert share(tried, 0.1, ["features", "finetune"]) == 0
@@ -162,9 +157,9 @@ def test_the_share_of_the_steps_within_a_limit():
 def test_a_way_that_costs_more_than_is_left_is_shortened(way, make_job, in_process, every_way, monkeypatch, capsys):
     costs: dict[str, Cost] = {}
 
-    def noted(spec):
-        costs[spec.settings.method] = cost_of(spec)
-        return costs[spec.settings.method]
+    def noted(given):
+        costs[given.settings.method] = cost_of(given)
+        return costs[given.settings.method]
 
     monkeypatch.setattr(execution, "cost_of", noted)
     monkeypatch.setattr(contrastive, "ROWS", 4)
@@ -200,21 +195,21 @@ def test_ways_that_are_still_to_come_are_left_an_equal_part(make_job, in_process
 
 @pytest.mark.parametrize("kind", sorted(TASKS))
 def test_ways_that_do_not_suit_the_kind_are_left_out(kind, settings):
-    suitable = list(ways_of(settings.model_copy(update={"method": "auto"}), TASKS[kind]))
+    suitable = list(ways_of(TASKS[kind], settings.model_copy(update={"method": "auto"})))
     contrastive = TASKS[kind].labels_rows and kind != "pair"
     assert suitable == (["features", "contrastive", "finetune"] if contrastive else ["features", "finetune"])
     only = settings.model_copy(update={"method": "auto", "auto": AutoSettings(ways=["contrastive"])})
     if not TASKS[kind].labels_rows:
         with pytest.raises(ConfigError, match=f"none of contrastive suits kind {kind}"):
-            ways_of(only, TASKS[kind])
+            ways_of(TASKS[kind], only)
 
 
 def test_the_cost_of_a_way(make_job, in_process, every_way, monkeypatch):
     actual: dict[str, float] = {}
 
-    def noted(spec):
-        actual[spec.settings.method] = cost_of(spec).minutes
-        return cost_of(spec)
+    def noted(given):
+        actual[given.settings.method] = cost_of(given).minutes
+        return cost_of(given)
 
     monkeypatch.setattr(execution, "cost_of", noted)
     auto = AutoSettings(ways=["features", "finetune"])
@@ -246,7 +241,8 @@ def spec(folder: Path, family: str, *, preset: str | None = None, precision: str
     folder.mkdir(exist_ok=True)
     (folder / "config.json").write_text(json.dumps({"family": family, "model": sizes, "tokenizer_fingerprint": ""}))
     given = {"training": {"rate": 1e-4, "batch_size": 32}, "max_length": 128} | settings
-    return SimpleNamespace(encoder=folder, precision=precision, settings=FinetuneSettings.model_validate(given))
+    settings = FinetuneSettings.model_validate(given)
+    return SimpleNamespace(job=SimpleNamespace(encoder=folder), precision=precision, settings=settings)
 
 
 def test_the_memory_of_bert_base(tmp_path):

@@ -17,8 +17,7 @@ from components.data.tasks.kinds import scoring_for
 from components.data.tasks.members import members_of
 from components.data.tasks.results import OUT_OF_FOLD, read_answers, read_averages
 from components.learners.abstention import FACT, thresholds_of
-from components.learners.finetuning.specs import rows_of
-from components.learners.finetuning.stage import finetune, specs_of
+from components.learners.finetuning.stage import finetune, fits_of
 from components.learners.task_models.classifier import load_classifier, load_members
 from components.registry.register import write_bundle
 
@@ -37,7 +36,7 @@ def test_its_temperature_is_fitted_on_rows_that_no_member_has_learned_from(metho
     output = finetune(job)
     facts, train, test = read_facts(job.examples), read_split(job.examples, "train"), read_split(job.examples, "test")
     scoring, members = scoring_for(facts.kind, facts.labels), load_members(output / "classifier")
-    learned = [rows_of(spec).learned.tolist() for spec in sorted(specs_of(job, job.settings), key=_seed)]
+    learned = [fit.rows().learned.tolist() for fit in sorted(fits_of(job, job.settings), key=_seed)]
     kept = sorted(set().union(*learned))
     assert len(kept) > len(learned[0]), "the seeds draw different rows"
     by_member = []
@@ -63,14 +62,14 @@ def test_its_temperature_is_fitted_on_rows_that_no_member_has_learned_from(metho
         np.testing.assert_array_equal(answer, np.asarray(of_table, dtype=np.float32))
 
 
-def _seed(spec: Any) -> int:
-    return int(spec.seed)
+def _seed(fit: Any) -> int:
+    return int(fit.seed)
 
 
 def test_rows_that_belong_to_what_a_member_has_read_are_left_out(make_job, monkeypatch):
     job = make_job("bert", "classification", source=SEEDS, method="features", head_penalties=[0.1], head_steps=50)
     train = read_split(job.examples, "train")
-    learned = [rows_of(spec).learned.tolist() for spec in specs_of(job, job.settings)]
+    learned = [fit.rows().learned.tolist() for fit in fits_of(job, job.settings)]
     common = set(learned[0]).intersection(*learned[1:])
     assert 1 < len(common) < len(learned[0])
     # All rows belong together: only those that each member has predicted out of fold are left.

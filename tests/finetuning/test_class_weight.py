@@ -13,13 +13,12 @@ import torch
 from sklearn.linear_model import LogisticRegression
 
 from components.data.tasks.examples import ExamplesJob, examples
-from components.learners.finetuning import specs
-from components.learners.finetuning.specs import weights_of
+from components.learners.finetuning.fit import weights_of
 from components.learners.finetuning.stage import finetune
 from components.learners.task_models.features import FeatureTable
 from components.learners.task_models.heads import ClassificationHead, RegressionHead
 from components.learners.task_models.kinds.multilabel import MultilabelHead
-from components.learners.task_models.probe import HeadCandidate, HeadRows, search_head
+from components.learners.task_models.probe import HeadCandidate, HeadRows, solve_head
 from components.settings.tasks import TaskSource
 from tests.example_task import ROWS, rows, write_jsonl
 from tests.finetuning.interruption import contents, finish_interrupted, with_checkpoints
@@ -35,14 +34,8 @@ def features(count: int, width: int = 4) -> np.ndarray:
 
 
 def solve(head: Any, x: np.ndarray, targets: list[np.ndarray], weight: Any, *, penalty: float = 2.0) -> None:
-    search_head(
-        head,
-        rows={None: HeadRows(FeatureTable.of_texts(torch.from_numpy(x)), targets)},
-        dev=None,
-        score=lambda answers: 0.0,
-        candidates=[HeadCandidate(None, penalty, weight=weight)],
-        steps=1000,
-    )
+    rows = HeadRows(FeatureTable.of_texts(torch.from_numpy(x)), targets)
+    solve_head(head, rows=rows, candidate=HeadCandidate(None, penalty, weight=weight), steps=1000)
 
 
 @pytest.mark.parametrize("weight", ["none", "balanced"])
@@ -87,13 +80,12 @@ def test_the_log_odds_of_each_of_several_labels_are_subtracted():
         ("none", "macro_f1", SKEWED, [None]),
     ],
 )
-def test_the_candidates_follow_from_the_metric_and_the_labels(asked, main, labels, expected, monkeypatch):
+def test_the_candidates_follow_from_the_metric_and_the_labels(asked, main, labels, expected):
     targets = [np.asarray([label], dtype=np.float64) for label in labels]
     rows = SimpleNamespace(run=SimpleNamespace(labelled=SimpleNamespace(targets=targets)))
-    monkeypatch.setattr(specs, "rows_of", lambda spec: rows)
-    spec: Any = SimpleNamespace(settings=SimpleNamespace(class_weight=asked), examples=None)
-    assert weights_of(spec, ClassificationHead(4, 3), main) == expected
-    assert weights_of(spec, RegressionHead(4, 1), main) == [None]
+    fit: Any = SimpleNamespace(settings=SimpleNamespace(class_weight=asked), rows=lambda: rows)
+    assert weights_of(fit, ClassificationHead(4, 3), main) == expected
+    assert weights_of(fit, RegressionHead(4, 1), main) == [None]
 
 
 @pytest.fixture

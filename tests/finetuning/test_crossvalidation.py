@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from components.data.tasks.budgets import ALL, folds_of
 from components.data.tasks.examples import read_facts, read_split
 from components.data.tasks.kinds import scoring_for
 from components.data.tasks.results import OUT_OF_FOLD, best_score, read_answers
-from components.learners.finetuning import crossvalidation, member, runs
+from components.learners.finetuning import execution, runs
 from components.learners.finetuning.stage import FinetuneJob, finetune
 from components.learners.select import Choice
 from components.learners.task_models.classifier import load_classifier
@@ -61,21 +62,21 @@ def test_dev_is_never_read(make_job, in_process, monkeypatch):
         assert split != "dev"
         return read_split(directory, split, **named)
 
-    for module in ("base", "finetuning.frozen", "finetuning.stage"):
+    for module in ("base", "finetuning.fit", "finetuning.stage"):
         monkeypatch.setattr(f"components.learners.{module}.read_split", refuses)
     finetune(make_job("ulmfit", "classification", source=BUDGET, frozen=True))
 
 
 def test_each_row_is_predicted_by_a_run_that_has_not_learned_from_it(make_job, in_process, monkeypatch):
     learned: list[tuple[int | None, list[int], list[int]]] = []
-    real = member.Member.__init__
+    real = runs.Member.__init__
 
-    def noted(self, spec, encoder, tokenizer):
-        real(self, spec, encoder, tokenizer)
-        rows = self.rows.of_task
-        learned.append((spec.fold, list(rows.learned), [] if rows.held is None else list(rows.drawn[rows.held])))
+    def noted(self, fit, encoder, tokenizer):
+        real(self, fit, encoder, tokenizer)
+        rows = self.rows
+        learned.append((fit.fold, list(rows.learned), [] if rows.held is None else list(rows.drawn[rows.held])))
 
-    monkeypatch.setattr(member.Member, "__init__", noted)
+    monkeypatch.setattr(runs.Member, "__init__", noted)
     job = make_job("bert", "classification", source=BUDGET | {"folds": 3})
     finetune(job)
     train = read_split(job.examples, "train")
@@ -99,13 +100,13 @@ def test_the_penalty_and_the_point_are_chosen_of_all_folds_together(make_job, in
 
 
 def test_the_record_has_the_choices_without_each_fold(make_job, in_process, monkeypatch):
-    real, chosen = crossvalidation.choose_of, []
+    real, chosen = execution.choose_of, []
 
     def noted(rows, candidates):
         chosen.append(real(rows, candidates))
         return chosen[-1]
 
-    monkeypatch.setattr(crossvalidation, "choose_of", noted)
+    monkeypatch.setattr(execution, "choose_of", noted)
     job = make_job("bert", "classification", source=BUDGET, head_penalties=[1.0, 1e9], epochs=4, evaluations=4)
     (record,) = json.loads((finetune(job) / "runs.json").read_text())
     heads, points = chosen
@@ -117,19 +118,19 @@ def test_the_record_has_the_choices_without_each_fold(make_job, in_process, monk
 
 @pytest.mark.parametrize("stop", [0, 1])
 def test_the_final_run_ends_at_the_chosen_point_of_the_same_schedule(stop, make_job, in_process, monkeypatch):
-    real = crossvalidation._select
+    real = execution._point
     steps: list[int] = []
 
     def chosen(*arguments):
         actual = real(*arguments)
-        return crossvalidation.replace(actual, chosen=crossvalidation.replace(actual.chosen, stop=stop))
+        return replace(actual, fits=(replace(actual.fit, stop=stop),))
 
     def counted(*arguments, **named):
         for report in real_train(*arguments, **named):
             steps.append(report.step)
             yield report
 
-    monkeypatch.setattr(crossvalidation, "_select", chosen)
+    monkeypatch.setattr(execution, "_point", chosen)
     real_train = runs.train
     job = make_job("bert", "classification", source=BUDGET, epochs=4, evaluations=2, unfreezing="none")
     monkeypatch.setattr(runs, "train", counted)
@@ -177,7 +178,7 @@ def chosen_of(index: int):
 def test_contrastive_training_prefers_the_end_of_its_schedule_and_fine_tuning_the_start(
     index, method, first, make_job, in_process, monkeypatch
 ):
-    monkeypatch.setattr(crossvalidation, "choose_of", chosen_of(index))
+    monkeypatch.setattr(execution, "choose_of", chosen_of(index))
     (record,) = json.loads(
         (
             finetune(make_job("bert", "classification", source=BUDGET, method=method, evaluations=3)) / "runs.json"

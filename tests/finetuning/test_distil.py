@@ -20,11 +20,9 @@ from components.data.tasks.examples import ExamplesJob, examples, read_split
 from components.data.unlabelled_texts import digest_of, read_unlabelled
 from components.learners.finetuning import distil as distillation
 from components.learners.finetuning.distil import DistilJob, TeachJob, distil, teach
-from components.learners.finetuning.frozen import features
-from components.learners.finetuning.packing import pack, unpack
+from components.learners.finetuning.fit import FinetuneJob, Fit, pack, unpack
 from components.learners.finetuning.soft_labels import FILE, KIND, read_soft_labels, soft_labels_of
-from components.learners.finetuning.specs import Distillation, RunSpec, rows_of
-from components.learners.finetuning.stage import FinetuneJob, finetune, specs_of
+from components.learners.finetuning.stage import finetune, fits_of
 from components.learners.task_models.classifier import load_classifier
 from components.learners.task_models.kinds import TASKS
 from components.settings.finetune import DistilSettings
@@ -123,12 +121,12 @@ def answers_of(output: Path, split: str = "test") -> np.ndarray:
     return np.asarray(table.column("answer").to_pylist(), dtype=np.float32)
 
 
-def specs_of_student(job: DistilJob) -> list[RunSpec]:
-    """The run of a student and those of its folds, as the cross-validation makes them."""
+def fits_of_student(job: DistilJob) -> list[Fit]:
+    """The training of a student and those of its folds, as the cross-validation makes them."""
     settings = job.settings.model_copy(update={"method": "distil"})
-    actual = Distillation(job.distil, job.texts, tuple(job.taught / name / FILE for name in job.distil.teachers))
-    (spec,) = specs_of(job, settings, distillation=actual)
-    return [spec, *(replace(spec, fold=fold, folds=3) for fold in range(3))]
+    teachers = [job.taught / name / FILE for name in job.distil.teachers]
+    (fit,) = fits_of(job, settings, texts=job.texts, teachers=teachers)
+    return [fit, *(replace(fit, fold=fold, folds=3) for fold in range(3))]
 
 
 @pytest.mark.parametrize("family", ["bert", "elmo", "glove"])
@@ -178,17 +176,17 @@ def test_the_teacher_of_a_fold_has_learned_from_the_rows_outside_it(fold, projec
     """Compared with scikit-learn's regression on exactly these rows."""
     job = project.teacher(method="features", head_steps=1000, head_norm="none")
     taught = teach(job)
-    (labelled,) = (spec for spec in distillation._labelling(job, texts="") if spec.fold == fold)
+    (labelled,) = (fit for (fit,) in distillation._labelling(job, texts="") if fit.fold == fold)
     train = read_split(job.examples, "train")
-    actual = rows_of(labelled)
+    actual = labelled.rows()
     assert len(actual.learned) == (9 if fold is None else 6)
     learned = np.sort(
         np.concatenate([actual.learned, [] if actual.held is None else actual.drawn[actual.held]])
     ).astype(np.int64)
-    table = features(labelled, "train").matrix().numpy()[np.searchsorted(learned, actual.learned)]
+    table = labelled.features("train").matrix().numpy()[np.searchsorted(learned, actual.learned)]
     regression = LogisticRegression(C=1 / 10, max_iter=1000, tol=1e-8).fit(table, train.take(actual.learned).labels)
     answers = unpack(f"3.0.{'all' if fold is None else fold}", load_file(taught / FILE))
-    expected = regression.predict_proba(features(labelled, "labels").matrix().numpy())
+    expected = regression.predict_proba(labelled.features("labels").matrix().numpy())
     np.testing.assert_allclose(np.stack(answers), expected, atol=2e-3)
 
 
@@ -200,10 +198,10 @@ def test_the_teacher_of_a_fold_has_the_choices_without_its_rows(project, monkeyp
     by_fold = [{"way": way, "stop": stop, "penalty": penalty} for way, penalty, stop in ways]
     assert [each.keys() for each in record["by_fold"]] == [each.keys() for each in by_fold]
     monkeypatch.setattr(distillation, "read_records", lambda *_, **__: [record | {"by_fold": by_fold}])
-    everything, *folds = distillation._labelling(job, texts="")
+    everything, *folds = (fit for (fit,) in distillation._labelling(job, texts=""))
     assert everything.fold is None and everything.settings.method == record["way"]
-    actual = [(spec.settings.method, spec.chosen.head and spec.chosen.head.penalty, spec.chosen.stop) for spec in folds]
-    assert actual == ways and [spec.fold for spec in folds] == [0, 1, 2]
+    actual = [(fit.settings.method, fit.head and fit.head.penalty, fit.stop) for fit in folds]
+    assert actual == ways and [fit.fold for fit in folds] == [0, 1, 2]
 
 
 def test_a_fold_of_a_student_learns_from_the_teacher_of_that_fold_only(project):
@@ -212,10 +210,10 @@ def test_a_fold_of_a_student_learns_from_the_teacher_of_that_fold_only(project):
     texts = read_unlabelled(job.texts)
     fixed = {"3.0.all": [1.0, 0.0, 0.0], "3.0.0": [0.0, 1.0, 0.0], "3.0.1": [0.0, 0.0, 1.0], "3.0.2": [0.2, 0.3, 0.5]}
     write_predictions(job.taught / "bert-adapted", {name: [value] * len(texts) for name, value in fixed.items()})
-    for spec in specs_of_student(job):
-        actual = rows_of(spec)
-        indices, answers = soft_labels_of(spec, actual.held_out, actual.left_out)
-        name = "3.0.all" if spec.fold is None else f"3.0.{spec.fold}"
+    for fit in fits_of_student(job):
+        actual = fit.rows()
+        indices, answers = soft_labels_of(fit, texts, actual.left_out)
+        name = "3.0.all" if fit.fold is None else f"3.0.{fit.fold}"
         np.testing.assert_allclose(answers, [fixed[name]] * len(indices), atol=1e-7)
         # The texts of the rows on which the fold is scored are not learned.
         left = {digest_of(texts[row]) for row in indices}

@@ -15,15 +15,16 @@ from components.core.artifacts import MANIFEST
 from components.core.errors import ArtifactError
 from components.data.tasks.examples import read_split
 from components.data.tasks.results import read_averages
-from components.learners.finetuning import frozen
+from components.learners.finetuning import fit
 from components.learners.finetuning.stage import FinetuneJob, finetune
 from components.learners.task_models import features as tables
 from components.learners.task_models.classifier import load_classifier, load_members
-from components.learners.task_models.features import VECTORS, FeatureTable, cached, extract, read_by_head, trim
+from components.learners.task_models.features import VECTORS, FeatureTable, cached, read_by_head, trim
+from components.learners.task_models.fixed_batches import extract
 from components.learners.task_models.heads import ClassificationHead
 from components.learners.task_models.kinds import TASKS
 from components.learners.task_models.model import TaskModel
-from components.learners.task_models.probe import train_head
+from components.learners.task_models.probe import HeadRows, train_head
 from components.learners.task_models.sampler import collate
 from components.models.encoder import load_encoder
 from components.settings.finetune import FinetuneSettings
@@ -172,7 +173,7 @@ def counted_extractions(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     def counted(real):
         return lambda model, encoded, **named: read.append(len(encoded)) or real(model, encoded, **named)
 
-    monkeypatch.setattr(frozen, "extract", counted(frozen.extract))
+    monkeypatch.setattr(fit, "extract", counted(fit.extract))
     return read
 
 
@@ -248,15 +249,8 @@ def test_a_head_is_trained_with_dropout():
     head.dropout.register_forward_pre_hook(lambda module, inputs: modes.append(module.training))
     table = FeatureTable.of_texts(torch.randn(6, 4))
     targets = [np.asarray([row % 2], dtype=np.float32) for row in range(6)]
-    train_head(head, table=table, targets=targets, settings=Training(rate=0.1, batch_size=3), steps=2, seed=0)
+    train_head(head, rows=HeadRows(table, targets), settings=Training(rate=0.1, batch_size=3), steps=2, seed=0)
     assert modes == [True, True]
-
-
-def test_a_table_with_other_vectors_is_computed_again(tmp_path):
-    cached(tmp_path, "a", table(1.0))
-    path = tmp_path / "a" / VECTORS
-    path.write_bytes(path.read_bytes()[:-4] + b"abcd")
-    assert cached(tmp_path, "a", table(3.0)).matrix()[-1].item() == 3.0
 
 
 def test_a_failed_computation_leaves_no_files(tmp_path):

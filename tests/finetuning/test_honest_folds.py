@@ -12,18 +12,13 @@ from torch import Tensor
 from components.data.ingestion.unlabelled import UnlabelledJob, unlabelled
 from components.data.tasks.data import Split
 from components.data.tasks.examples import ExamplesJob, examples, read_facts, read_split
-from components.data.unlabelled_texts import digest_of
 from components.learners.base import Rows
 from components.learners.baselines import baselines_of
-from components.learners.finetuning import member
-from components.learners.finetuning.crossvalidation import _folds, _Head
-from components.learners.finetuning.frozen import compute_all
-from components.learners.finetuning.runs import GroupSpec, execute
-from components.learners.finetuning.specs import RunSpec, load_initial_encoder, rows_of
-from components.learners.finetuning.stage import FinetuneJob, specs_of
-from components.learners.finetuning.words import JointRegression, WordsRows
+from components.learners.finetuning.execution import Heads, choose_heads, judging
+from components.learners.finetuning.fit import FinetuneJob, Fit
+from components.learners.finetuning.runs import Member, execute
+from components.learners.finetuning.stage import fits_of
 from components.learners.task_models.model import cloned_state
-from components.learners.words.systems import READINGS
 from components.settings.tasks import TaskSource
 from tests.example_task import ROWS, rows, write_jsonl
 
@@ -116,60 +111,41 @@ def job_of(make_job: Any, made: Path, kind: str, **changes: Any) -> FinetuneJob:
     return job.model_copy(update={"examples": made, "words": texts})
 
 
-def fold_of(job: FinetuneJob) -> RunSpec:
-    (spec,) = specs_of(job, job.settings)
-    first = next(_folds(GroupSpec((spec,), key=spec.key), [_Head()]))
-    return first.members[0]
+def fold_of(job: FinetuneJob) -> Fit:
+    fits = tuple(fits_of(job, job.settings))
+    ((fit,), *_) = judging(fits, choose_heads(fits))
+    return fit
 
 
 @pytest.mark.parametrize("way", WAYS)
 def test_ways_to_learn(way, tmp_path, make_job, in_process, cluster, monkeypatch):
     states: list[dict[str, Tensor]] = []
-    real = member.Member.result
+    real = Member.result
 
     def noted(self):
         states.append(cloned_state(self.model))
         return real(self)
 
-    monkeypatch.setattr(member.Member, "result", noted)
+    monkeypatch.setattr(Member, "result", noted)
     for made in planted(tmp_path, "classification").values():
         job = job_of(make_job, made, "classification", **WAYS[way])
-        spec = fold_of(job)
-        compute_all([spec], cluster=job.cluster)
-        execute(GroupSpec((spec,), key=f"{made.parent.name}-{spec.key}"))
+        execute((fold_of(job),))
     single, other = states
     assert single.keys() == other.keys()
     assert all(torch.equal(single[name], other[name]) for name in single)
 
 
-def test_a_joint_regression(tmp_path, make_job, in_process):
-    actual = []
-    for made in planted(tmp_path, "classification").values():
-        job = job_of(make_job, made, "classification", words="auto")
-        (spec,) = specs_of(job, job.settings)
-        work, run = WordsRows(spec), member.Member(spec, *load_initial_encoder(spec))
-        assert {*map(digest_of, work.rows.further)} <= {*work.rows.whole.digests}
-        head, vectors = run.model.head, run.rows.head_inputs("train").matrix()
-        for name in work.systems:
-            if name.startswith("tfidf"):
-                fit = JointRegression(READINGS[name], head, vectors, work.rows.without(0), penalty=1.0)
-                actual.append(fit(1.0).weights)
-    half = len(actual) // 2
-    assert all(np.array_equal(single, other) for single, other in zip(actual[:half], actual[half:], strict=True))
-
-
 def test_no_task_of_a_group_reads_the_rows_of_another(tmp_path, make_job):
     """Both tasks have the same texts, whose folds differ."""
-    members = []
+    fits = []
     for number, kind in enumerate(("classification", "multilabel")):
         made = write(tmp_path / str(number), kind, given())
-        (spec,) = specs_of(job := job_of(make_job, made, kind), job.settings)
-        members.append(spec)
-    for fold in _folds(GroupSpec(tuple(members), key="both"), [_Head()] * 2):
+        fits += fits_of(job := job_of(make_job, made, kind), job.settings)
+    for fold in judging(tuple(fits), [Heads()] * 2):
         held: set[bytes] = set()
         learned: set[bytes] = set()
-        for single in fold.members:
-            actual = rows_of(single)
+        for single in fold:
+            actual = single.rows()
             held |= {*actual.held_out.digests}
             learned |= {*actual.labelled.digests}
         assert held and learned and not held & learned

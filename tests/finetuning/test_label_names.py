@@ -15,9 +15,9 @@ from pydantic import ValidationError
 from components.core.errors import DataError
 from components.data.tasks.examples import TaskFacts, read_facts, read_split
 from components.data.tasks.results import read_answers
-from components.learners.finetuning import frozen, member
-from components.learners.finetuning.specs import build, label_fields, names_of
-from components.learners.finetuning.stage import FinetuneJob, finetune, specs_of
+from components.learners.finetuning.fit import NAMES, FinetuneJob, label_fields, load_initial_encoder, names_of
+from components.learners.finetuning.runs import Member
+from components.learners.finetuning.stage import finetune, fits_of
 from components.learners.task_models.base import refuse_settings
 from components.learners.task_models.classifier import load_classifier
 from components.learners.task_models.features import FeatureTable
@@ -36,8 +36,8 @@ FEW = ContrastiveSettings(epochs=1)
 pytestmark = pytest.mark.usefixtures("few_pairs")
 
 
-def spec_of(job: FinetuneJob) -> Any:
-    return next(iter(specs_of(job, job.settings)))
+def fit_of(job: FinetuneJob) -> Any:
+    return next(iter(fits_of(job, job.settings)))
 
 
 def record_of(job: FinetuneJob) -> dict[str, Any]:
@@ -86,14 +86,14 @@ def test_every_family_and_way(family, method, kind, make_job, in_process):
 )
 def test_heads_that_are_not_solved_or_read_several_vectors(changes, method, make_job, in_process, monkeypatch):
     rows = []
-    real = member.RunRows.of_head
+    real = Member._head_rows
 
     def noted(self, inputs, *, names):
         actual = real(self, inputs, names=names)
-        rows.extend((len(self), len(single.table), len(single.targets)) for single in actual.values())
+        rows.append((len(self.rows.labelled), len(actual.table), len(actual.targets)))
         return actual
 
-    monkeypatch.setattr(member.RunRows, "of_head", noted)
+    monkeypatch.setattr(Member, "_head_rows", noted)
     job = make_job("bert", "classification", source=BUDGET, method=method, label_names="always", **changes)
     output = finetune(job)
     check(job, output)
@@ -120,12 +120,12 @@ def test_auto_is_the_better_of_with_and_without(selection, make_job, in_process)
 def test_auto_needs_names_that_are_words(make_job, in_process):
     job = make_job("bert", "classification", method="features", label_names="auto")
     labels = read_facts(job.examples).labels
-    assert names_of(spec_of(job)) == [True, False]
+    assert names_of(fit_of(job)) == [True, False]
     coded = make_job(
         "bert", "classification", name="coded", source={"label_texts": {labels[0]: "3"}}, method="features",
         label_names="auto",
     )  # fmt: skip
-    assert names_of(spec_of(coded)) == [None]
+    assert names_of(fit_of(coded)) == [None]
     assert "label_names" not in record_of(coded)
 
 
@@ -166,8 +166,8 @@ def test_the_head_is_the_optimum_for_rows_and_names(make_job, in_process):
         "bert", "classification", method="features", head_penalties=[1.0], head_steps=1000, label_names="always"
     )
     output = finetune(job)
-    spec, train = spec_of(job), read_split(job.examples, "train")
-    table = frozen.features(spec, "train").joined(frozen.features(spec, frozen.NAMES))
+    fit, train = fit_of(job), read_split(job.examples, "train")
+    table = fit.features("train").joined(fit.features(NAMES))
     labels = np.concatenate([train.labels, np.arange(len(read_facts(job.examples).labels))])
     head = load_classifier(output / "classifier").model.head
     with torch.inference_mode():
@@ -183,28 +183,27 @@ def test_the_head_is_the_optimum_for_rows_and_names(make_job, in_process):
 @pytest.mark.parametrize("chunk", [None, 8])
 def test_the_vectors_of_several_texts_are_averaged(chunk, make_job, in_process, monkeypatch):
     """A head on the frozen encoder learns from one row for each label; what trains the encoder reads all texts."""
-    heads, real = [], member.RunRows.of_head
+    heads, real = [], Member._head_rows
 
     def noted(self, inputs, *, names):
-        actual = real(self, inputs, names=names)
-        heads.extend(actual.values())
-        return actual
+        heads.append(real(self, inputs, names=names))
+        return heads[-1]
 
-    monkeypatch.setattr(member.RunRows, "of_head", noted)
+    monkeypatch.setattr(Member, "_head_rows", noted)
     texts = {"fruit": ["a b c", "the cat and the dog and the mat", "b"]}
     options: dict[str, Any] = {"method": "features", "label_names": "always", "chunk": chunk}
     job = make_job("bert", "classification", source={**BUDGET, "label_texts": texts}, **options)
     finetune(job)
-    spec, labels = spec_of(job), read_facts(job.examples).labels
+    fit, labels = fit_of(job), read_facts(job.examples).labels
     assert labels.index("fruit") == 1
-    each = frozen.features(spec, frozen.NAMES)
+    each = fit.features(NAMES)
     assert len(each) == len(labels) + 2
     whose = np.repeat(np.repeat(np.arange(len(labels)), [1, 3, *[1] * (len(labels) - 2)]), each.counts)
     expected = torch.stack([each.matrix()[whose == label].mean(0) for label in range(len(labels))])
     for rows in heads:
         assert [int(target[0]) for target in rows.targets[-len(labels) :]] == list(range(len(labels)))
         torch.testing.assert_close(rows.table.matrix()[-len(labels) :], expected)
-    learned = member.RunRows(spec, *build(spec)).of_training(names=True)
+    learned = Member(fit, *load_initial_encoder(fit)).training_rows()
     assert [int(target[0]) for target in learned.targets[-len(each) :]] == [0, 1, 1, 1, *range(2, len(labels))]
     assert len(learned.targets) == len(learned.encoded()) == len(learned.features())
 

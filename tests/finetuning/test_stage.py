@@ -22,7 +22,7 @@ from components.core.errors import ArtifactError, ConfigError
 from components.core.measurements import FILE, Points
 from components.data.tasks.examples import ExamplesJob, examples, read_split
 from components.data.tasks.results import read_averages
-from components.learners.finetuning import frozen, member, runs
+from components.learners.finetuning import fit, runs
 from components.learners.finetuning.stage import FinetuneJob, finetune
 from components.learners.task_models.classifier import load_classifier, load_members
 from components.models import FAMILIES
@@ -219,8 +219,8 @@ def test_many_features_are_computed_in_parallel(make_job, in_process, monkeypatc
             computed.append(item[1])
             yield index, function(item)
 
-    monkeypatch.setattr(frozen, "map_parallel", one_by_one)
-    monkeypatch.setattr(frozen, "FEW_PIECES", 0)
+    monkeypatch.setattr(fit, "map_parallel", one_by_one)
+    monkeypatch.setattr(fit, "FEW_PIECES", 0)
     many = make_job(name="many")
     elsewhere = str(Path(many.cluster.storage).parent / "elsewhere" / "store")
     many = many.model_copy(update={"cluster": many.cluster.model_copy(update={"storage": elsewhere})})
@@ -230,19 +230,19 @@ def test_many_features_are_computed_in_parallel(make_job, in_process, monkeypatc
 
 
 def test_the_encoder_reads_no_split_twice_with_the_same_weights(make_job, in_process, monkeypatch):
-    real, answered = member.answers, []
+    real, answered = runs.answers, []
 
-    def counted(model, encoded, *, precision):
+    def counted(model, encoded, **named):
         answered.append(len(encoded))
-        return real(model, encoded, precision=precision)
+        return real(model, encoded, **named)
 
-    class Counted(member.FixedBatches):
+    class Counted(runs.FixedBatches):
         def answers(self, encoded):
             answered.append(len(encoded))
             return super().answers(encoded)
 
-    monkeypatch.setattr(member, "answers", counted)
-    monkeypatch.setattr(member, "FixedBatches", Counted)
+    monkeypatch.setattr(runs, "answers", counted)
+    monkeypatch.setattr(runs, "FixedBatches", Counted)
     job = make_job(epochs=4)
     records = json.loads((finetune(job) / "runs.json").read_text())
     learned = sum(record["best_step"] > 0 for record in records)
@@ -255,18 +255,18 @@ def test_finished_runs_are_not_done_again(make_job, in_process, monkeypatch):
     job = make_job()
     real, executed = runs.execute, []
 
-    def fails_after_two(spec):
+    def fails_after_two(fits):
         if len(executed) == 2:
             raise KeyboardInterrupt
-        executed.append(spec.key)
-        return real(spec)
+        executed.append(fits[0].key)
+        return real(fits)
 
     monkeypatch.setattr("components.learners.finetuning.execution.execute", fails_after_two)
     with pytest.raises(KeyboardInterrupt):
         finetune(job)
     again: list[str] = []
     monkeypatch.setattr(
-        "components.learners.finetuning.execution.execute", lambda spec: again.append(spec.key) or real(spec)
+        "components.learners.finetuning.execution.execute", lambda fits: again.append(fits[0].key) or real(fits)
     )
     finetune(job)
     assert len(again) == 2 and not set(again) & set(executed)
@@ -342,7 +342,7 @@ def test_the_frozen_encoder_is_scored_as_a_system(make_job, in_process):
 
 
 def test_the_frozen_model_is_a_classifier_of_its_own(make_job, in_process, monkeypatch):
-    monkeypatch.setattr(member, "best_score", lambda record: -1.0)  # every later evaluation is better
+    monkeypatch.setattr(runs, "best_score", lambda record: -1.0)  # every later evaluation is better
     output = finetune(job := make_job(frozen=True, epochs=1))
     facts = read_manifest(output / "classifier-frozen").facts
     assert facts["start"] == "adapted-frozen" and facts["budget"] == 4

@@ -29,6 +29,7 @@ from components.settings.tasks import TaskSource
 from tests.example_task import rows, write_jsonl
 from tests.finetuning.interruption import contents, finish_interrupted, with_checkpoints
 
+pytestmark = pytest.mark.usefixtures("in_process")
 Make = Callable[..., Path]
 
 
@@ -115,16 +116,6 @@ def make_job(
         )
 
     return make
-
-
-@pytest.fixture(autouse=True)
-def _in_process(monkeypatch: pytest.MonkeyPatch) -> None:
-    def one_by_one(function, items, *, settings, gpu_bytes):
-        for index, item in enumerate(items):
-            yield index, function(item)
-
-    monkeypatch.setattr("components.learners.finetuning.execution.map_parallel", one_by_one)
-    torch.set_num_threads(1)
 
 
 def test_every_task_gets_the_output_of_finetuning(make_job, tasks, tmp_path):

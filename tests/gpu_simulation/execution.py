@@ -6,6 +6,7 @@ import json
 import tempfile
 import traceback
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -15,13 +16,13 @@ import torch
 
 from components.cluster import launcher as cluster
 from components.cluster.distributed import Worker, World
-from components.data.tasks.examples import read_facts, read_split
+from components.data.tasks.examples import read_split
 from components.learners.finetuning import runs
-from components.learners.finetuning.specs import RunSpec, load_initial_encoder
-from components.learners.finetuning.stage import FinetuneJob, specs_of
+from components.learners.finetuning.fit import FinetuneJob, Fit, load_initial_encoder
+from components.learners.finetuning.stage import fits_of
 from components.learners.task_models.classifier import TextClassifier
-from components.learners.task_models.kinds import find_task
 from components.learners.task_models.model import TaskModel
+from components.learners.task_models.probe import HeadCandidate
 from components.models import FAMILIES
 from components.models.encoder import build_model
 from components.models.layers.host import move
@@ -116,23 +117,21 @@ def finetune(case: Case, examples: Path, encoder: Path, folder: Path) -> None:
         settings=FinetuneSettings(training=training, **{**small, **case.settings}),
         cluster=ClusterSettings(launcher="local", storage=str(folder / "store")),
     )
-    (spec,) = specs_of(job, job.settings)
+    (fit,) = fits_of(job, job.settings)
     with simulating():
-        runs.execute(runs.GroupSpec((spec,), spec.key))
+        runs.execute((replace(fit, head=HeadCandidate(None, 10.0)),))
     if case.answers:
-        ANSWERS.append(answers(spec, CUDA))
-        ANSWERS.append(answers(spec, torch.device("cpu")))
+        ANSWERS.append(answers(fit, CUDA))
+        ANSWERS.append(answers(fit, torch.device("cpu")))
 
 
-def answers(spec: RunSpec, device: torch.device) -> list[list[float]]:
+def answers(fit: Fit, device: torch.device) -> list[list[float]]:
     """The answers of the model before training to the test rows, on a device."""
-    facts = read_facts(spec.examples)
-    encoder, tokenizer = load_initial_encoder(spec)
+    encoder, tokenizer = load_initial_encoder(fit)
     torch.manual_seed(0)
-    task = find_task(facts.kind)
-    model = TaskModel(encoder, task=task, settings=spec.settings, labels=facts.labels).eval()
+    model = TaskModel(encoder, task=fit.task, settings=fit.settings, labels=fit.facts.labels).eval()
     classifier = TextClassifier(model, tokenizer)
-    rows = read_split(spec.examples, "test").fields
+    rows = read_split(fit.job.examples, "test").fields
     if device.type == "cpu":
         return [answer.tolist() for answer in classifier.answer(rows)]
     with simulating():

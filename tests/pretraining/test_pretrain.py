@@ -18,7 +18,7 @@ from components.cluster.distributed import Worker
 from components.core.artifacts import read_manifest
 from components.core.errors import ArtifactError, ConfigError, TrainingError
 from components.core.measurements import FILE, Points
-from components.learners.finetuning.specs import RunSpec, load_initial_encoder
+from components.learners.finetuning.fit import Fit, load_initial_encoder
 from components.models import FAMILIES
 from components.models.encoder import load_encoder
 from components.settings.cluster import ClusterSettings
@@ -292,8 +292,8 @@ def test_models_without_language_modelling_have_the_vectors_of_the_text(inputs, 
     assert static is not None and expected is not None and expected.abs().sum() > 0
     assert torch.equal(static, expected), "the same channel"
     assert not torch.equal(random.model.piece_embedding(), first.piece_embedding()), "all other weights are random"
-    spec = SimpleNamespace(seed=1, encoder=job.output, settings=SimpleNamespace(dropout=1.0))
-    drawn = load_initial_encoder(cast(RunSpec, spec))[0]
+    spec = SimpleNamespace(seed=1, job=SimpleNamespace(encoder=job.output), settings=SimpleNamespace(dropout=1.0))
+    drawn = load_initial_encoder(cast(Fit, spec))[0]
     assert torch.equal(drawn.static_vectors(), expected), "of every seed of fine-tuning"
     assert not torch.equal(drawn.piece_embedding(), random.model.piece_embedding())
 

@@ -11,7 +11,7 @@ import torch
 from components.core.artifacts import digest_files, read_manifest
 from components.core.errors import ConfigError
 from components.interchange.vectors import write_vectors
-from components.learners.finetuning.specs import RunSpec, load_initial_encoder
+from components.learners.finetuning.fit import Fit, load_initial_encoder
 from components.models import FAMILIES
 from components.models.encoder import build_model, load_encoder
 from components.models.layers.text_words import packed
@@ -93,8 +93,8 @@ def test_a_file_fills_the_channel_of_every_start(inputs, tmp_path, family):
         assert read_manifest(output).facts["vectors"] == given["vectors_digest"]
         metrics = json.loads((output / "metrics.json").read_text())
         assert 0 < metrics["vectors_pieces"] < 1 and 0 < metrics["vectors_occurrences"] < 1
-    spec = SimpleNamespace(seed=1, encoder=random.output, settings=SimpleNamespace(dropout=1.0))
-    drawn = load_initial_encoder(cast(RunSpec, spec))[0]
+    spec = SimpleNamespace(seed=1, job=SimpleNamespace(encoder=random.output), settings=SimpleNamespace(dropout=1.0))
+    drawn = load_initial_encoder(cast(Fit, spec))[0]
     assert torch.equal(drawn.static_vectors(), table)
     assert words is None or torch.equal(drawn.static_words(), words)
 

@@ -43,12 +43,12 @@ def test_a_change_is_paired_with_the_same_labels_and_has_the_last_step(ready, mo
     trained = []
 
     def train_all(specs, **options):
-        runs = [spec.members[0] for spec in specs["finetune"]]
-        trained.append([(run.budget, run.seed, run.encoder.name, run.settings) for run in runs])
+        runs = [fit for (fit,) in specs["finetune"]]
+        trained.append([(run.budget, run.seed, run.job.encoder.name, run.settings) for run in runs])
         scores = [0.5 + 0.125 * run.seed - 0.25 * (run.settings.discriminative == 1) for run in runs]
         # The first point of a curve is the head on frozen features, which is better here.
         curves = ([{"f1": 0.99}, {"f1": score}] for score in scores)
-        return [SimpleNamespace(records=[{"score": "f1", "curve": curve}]) for curve in curves]
+        return [[SimpleNamespace(record={"score": "f1", "curve": curve})] for curve in curves]
 
     monkeypatch.setattr(ablation, "train_all", train_all)
     monkeypatch.setattr(ablation, "clear", lambda runs, cluster: None)

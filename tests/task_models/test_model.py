@@ -12,7 +12,7 @@ from components.learners.task_models.base import Encoded
 from components.learners.task_models.features import FeatureTable
 from components.learners.task_models.heads import ClassificationHead
 from components.learners.task_models.model import batches_by_length, run_over, states_by_length
-from components.learners.task_models.probe import HeadCandidate, HeadRows, search_head
+from components.learners.task_models.probe import HeadCandidate, HeadRows, solve_head
 from components.learners.task_models.sampler import collate
 from components.models.encoder import load_encoder
 
@@ -61,25 +61,16 @@ def two_blobs(classes: int = 3, rows: int = 12) -> tuple[torch.Tensor, np.ndarra
     return torch.from_numpy(rng.normal(size=(rows, 4)) + 2 * np.eye(4)[labels]).float(), labels
 
 
-def fit_head(head, *, features, labels, dev, score, penalties, steps):
-    """The best penalty, and the metric of each."""
+def fit_head(head, *, features, labels, penalty):
     table, targets = FeatureTable.of_texts(features), list(labels[:, None].astype(float))
-    best, scores = search_head(
-        head,
-        rows={None: HeadRows(table, targets)},
-        dev=None if dev is None else FeatureTable.of_texts(dev),
-        score=lambda actual: score(np.stack(actual)),
-        candidates=[HeadCandidate(None, penalty) for penalty in penalties],
-        steps=steps,
-    )
-    return best.penalty, {candidate.penalty: value for candidate, value in scores.items()}
+    solve_head(head, rows=HeadRows(table, targets), candidate=HeadCandidate(None, penalty), steps=500)
 
 
 @pytest.mark.parametrize(("seen", "classes"), [(2, 2), (3, 3), (2, 3)])
 def test_the_penalty_of_a_fitted_head_is_that_of_its_loss_and_of_scikit_learn(seen, classes):
     x, labels = two_blobs(seen, rows=30)
     head = ClassificationHead(4, classes, norm="none", dropout=0.0)
-    fit_head(head, features=x, labels=labels, dev=None, score=lambda actual: 0.0, penalties=[3.0], steps=500)
+    fit_head(head, features=x, labels=labels, penalty=3.0)
     expected = LogisticRegression(C=1 / 3, tol=1e-8, max_iter=500).fit(x.numpy(), labels)
     weights = head.output.weight.detach().numpy()
     actual = weights[1:2] - weights[:1] if seen == 2 else weights

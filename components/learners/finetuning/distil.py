@@ -5,7 +5,7 @@ and fold. Most weights are not stored, so each run is trained again up to the po
 run learns from the teachers' runs of the same budget, seed and fold. A words model beside the encoder is left out."""
 
 from collections.abc import Iterator
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,14 +17,12 @@ from components.core.errors import ArtifactError, ConfigError
 from components.data.tasks.examples import read_facts
 from components.data.tasks.results import KIND as FINETUNED
 from components.data.unlabelled_texts import KIND as UNLABELLED
-from components.learners.finetuning.execution import TrainedRun, clear, execute_all
-from components.learners.finetuning.frozen import LABELS
-from components.learners.finetuning.packing import pack, unpack
-from components.learners.finetuning.runs import GroupSpec, result
+from components.learners.finetuning.execution import clear, execute_all
+from components.learners.finetuning.fit import LABELS, FinetuneJob, Fits, compute_all, pack, unpack
+from components.learners.finetuning.runs import result
 from components.learners.finetuning.soft_labels import FILE, name_of
 from components.learners.finetuning.soft_labels import KIND as SOFT_LABELS
-from components.learners.finetuning.specs import Chosen, Distillation, RunSpec
-from components.learners.finetuning.stage import FinetuneJob, own_ways, specs_of, train_and_write
+from components.learners.finetuning.stage import fits_of, own_ways, train_and_write
 from components.learners.task_models.base import refuse_distillation
 from components.learners.task_models.kinds import find_task
 from components.learners.task_models.probe import HeadCandidate
@@ -79,15 +77,20 @@ def teach(job: TeachJob) -> Path:
     _refuse(job)
     texts = read_manifest(job.texts, kind=UNLABELLED)
     labelling = list(_labelling(job, texts=texts.digest)) if texts.facts["rows"] else []
-    specs = [GroupSpec((each,), key=each.key) for each in labelling]
-    execute_all(specs, title=f"teach {job.task} {job.system}", cluster=job.cluster)
+    compute_all((fit for fits in labelling for fit in fits), cluster=job.cluster)
+    execute_all(labelling, title=f"teach {job.task} {job.system}", cluster=job.cluster)
     tensors: dict[str, Tensor] = {}
-    for spec, each in zip(specs, labelling, strict=True):
-        tensors |= pack(name_of(each), unpack(LABELS, result(spec, 0)[0]))
+    for fits in labelling:
+        tensors |= pack(name_of(fits[0]), unpack(LABELS, result(fits, 0)[0]))
     with writing(job.output, kind=SOFT_LABELS) as draft:
         save_file(tensors, draft.path / FILE)
-        draft.facts |= {"teacher": job.system, "finetuned": finetuned.digest, "texts": texts.digest, "runs": len(specs)}
-    clear([TrainedRun(spec, stores=[spec.store]) for spec in specs], cluster=job.cluster)
+        draft.facts |= {
+            "teacher": job.system,
+            "finetuned": finetuned.digest,
+            "texts": texts.digest,
+            "runs": len(labelling),
+        }
+    clear(labelling, cluster=job.cluster)
     return job.output
 
 
@@ -105,11 +108,10 @@ def distil(job: DistilJob) -> Path:
             pass
         return job.output
     _refuse(job)
-    teachers = tuple(job.taught.absolute() / teacher / FILE for teacher in job.distil.teachers)
-    distillation = Distillation(job.distil, job.texts.absolute(), teachers)
+    teachers = [job.taught.absolute() / teacher / FILE for teacher in job.distil.teachers]
     ways = {way: settings.model_copy(update={"frozen": False}) for way, settings in own_ways(job).items()}
     ways["distil"] = next(iter(ways.values())).model_copy(update={"method": "distil"})
-    return train_and_write(job, ways, distillation=distillation)
+    return train_and_write(job, ways, texts=job.texts.absolute(), teachers=teachers)
 
 
 def _refuse(job: TeachJob | DistilJob) -> None:
@@ -118,29 +120,28 @@ def _refuse(job: TeachJob | DistilJob) -> None:
         raise ConfigError(f"distil.{job.group}: {job.task}: {problem}")
 
 
-def _labelling(job: TeachJob, *, texts: str) -> Iterator[RunSpec]:
-    """The runs that label the texts: the teacher's run on all rows of each budget, and each fold, in the way and with
+def _labelling(job: TeachJob, *, texts: str) -> Iterator[Fits]:
+    """The trainings that label the texts: the teacher's on all rows of each budget, and each fold, in the way and with
     the choices that were made without its rows."""
-    runs = {
-        way: {(spec.budget, spec.seed): spec for spec in specs_of(job, settings)}
-        for way, settings in own_ways(job).items()
+    fits = {
+        way: {(fit.budget, fit.seed): fit for fit in fits_of(job, settings)} for way, settings in own_ways(job).items()
     }
-    first = next(iter(runs))
+    first = next(iter(fits))
     for record in read_records(job.finetuned, start=job.start):
-        of_ways = {way: of_way[record["budget"], record["seed"]] for way, of_way in runs.items()}
-        choices = [
-            (of_ways[each["way"]], Chosen(HeadCandidate.recorded(each), each["stop"]))
-            for each in [{"way": first} | record, *record.get("by_fold", [])]
-        ]
-        for fold, (spec, chosen) in enumerate(choices, start=-1):
-            key = fingerprint(run=spec.key, texts=texts, chosen=asdict(chosen))
-            yield replace(
-                spec,
-                chosen=chosen,
-                fold=None if fold < 0 else fold,
-                folds=0 if fold < 0 else len(choices) - 1,
-                labels=job.texts.absolute(),
-                key=f"teach-{key}-{'all' if fold < 0 else f'fold{fold}'}",
+        choices = [{"way": first} | record, *record.get("by_fold", [])]
+        for fold, each in enumerate(choices, start=-1):
+            fit, head = fits[each["way"]][record["budget"], record["seed"]], HeadCandidate.recorded(each)
+            key = fingerprint(run=fit.key, texts=texts, head=head, stop=each["stop"])
+            part = {"fold": None, "folds": 0} if fold < 0 else {"fold": fold, "folds": len(choices) - 1}
+            yield (
+                replace(
+                    fit,
+                    **part,
+                    head=head,
+                    stop=each["stop"],
+                    texts=job.texts.absolute(),
+                    key=f"teach-{key}-{'all' if fold < 0 else f'fold{fold}'}",
+                ),
             )
 
 

@@ -6,7 +6,8 @@ from pathlib import Path
 from components.core.artifacts import read_manifest, writing
 from components.data.tasks.members import encoder_of, members_of
 from components.data.tasks.results import KIND
-from components.learners.finetuning.stage import FinetuneJob, finetune
+from components.learners.finetuning.fit import FinetuneJob
+from components.learners.finetuning.stage import finetune
 from components.models.encoder import KIND as ENCODER
 from components.models.encoder import load_encoder, write_untrained
 from components.settings.section import Section

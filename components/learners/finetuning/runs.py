@@ -1,13 +1,16 @@
-"""One fine-tuning run: one seed, and one label budget of each task, from encoder to predictions.
+"""One training: one seed, and one label budget of each task, from encoder to predictions.
 
-A run has one member per task; the members share an encoder. Each head is first trained on features of the frozen
-encoder; the way to learn (`components.learners.ways`) decides what is trained after that. Each member keeps the weights
-with its highest metric on dev. A killed run resumes from its last checkpoint, and a finished one is not repeated."""
+Most have one task; several share an encoder. Each head is first trained on features of the frozen encoder; the way to
+learn (`components.learners.ways`) decides what is trained after that. Where choices are made on dev, the weights with
+the highest metric are kept. In a fold of a cross-validation, the predictions of its rows at every evaluation are kept;
+after a cross-validation, the weights at the chosen evaluation. A killed training resumes from its last checkpoint, and
+a finished one is not repeated."""
 
 import math
 import time
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property, partial, reduce
+from itertools import product
 from typing import Any, ClassVar
 
 import numpy as np
@@ -19,139 +22,398 @@ from components.cluster.distributed import World
 from components.core.artifacts import read_manifest
 from components.core.clock import OutOfTimeError, seconds_left
 from components.core.measurements import Curve
-from components.data.tasks.budgets import budget_name
+from components.data.tasks.data import Answer, Fields, Target
+from components.data.tasks.results import best_score
 from components.data.unlabelled_texts import KIND as UNLABELLED
-from components.learners.finetuning.member import Member
-from components.learners.finetuning.specs import RunSpec, load_initial_encoder
-from components.learners.task_models.model import TaskModel
-from components.learners.ways import way_of
-from components.models.base import Batch, Carry, Losses
-from components.settings.finetune import FinetuneSettings
+from components.data.unlabelled_texts import read_unlabelled
+from components.learners.base import per_row
+from components.learners.finetuning.fit import (
+    LABELS,
+    NAMES,
+    Fit,
+    Fits,
+    below,
+    fields_of,
+    label_fields,
+    load_initial_encoder,
+    names_of,
+    pack,
+    title_of,
+    training_features,
+    unpack,
+    weights_of,
+    with_head,
+)
+from components.learners.finetuning.soft_labels import soft_labels_of
+from components.learners.task_models.base import Encoded
+from components.learners.task_models.features import FeatureTable, head_answers, read_by_head
+from components.learners.task_models.fixed_batches import FixedBatches, extract
+from components.learners.task_models.heads import CalibratedHead, ClassWeight, ImitatingHead, LabelHead, TextHead
+from components.learners.task_models.model import TaskModel, answers, cloned_state
+from components.learners.task_models.probe import MOST_ROWS, HeadCandidate, HeadRows, solve_head, train_head
+from components.learners.ways.base import TrainingRows
+from components.models.base import Batch, Carry, LanguageModel, Losses
+from components.tokenization import Tokenizer
 from components.training.checkpoint import CheckpointStore
 from components.training.loop import TrainingState, train
 from components.training.precision import first_device
 from components.training.rng import counter_rng, counter_seed
 from components.training.windows import Sampler
 
-#: Points of a run's curve in monitoring; a stage has many runs.
+#: Points of a training's curve in monitoring; a stage has many trainings.
 CURVE_POINTS = 60
+#: Prefixes of a task's tensors in a checkpoint: its best weights so far, and the weights of a model.
+BEST, MODEL = "best.", "model."
+Inputs = Callable[[str], FeatureTable]
 
 
-@dataclass(frozen=True)
-class GroupSpec:
-    """All inputs of a run; plain values, to be sent to another process.
+class Member:
+    """One task in a training: its model, its rows, its metrics, and the weights that are kept.
 
-    Attributes:
-        members: one per task; of the same encoder, settings, seed and precision.
-        key: of the run's checkpoints.
-        temperature: of the sampling of tasks.
+    Args:
+        fit: its inputs.
+        encoder: the encoder of all tasks.
+        tokenizer: the encoder's.
     """
 
-    members: tuple[RunSpec, ...]
-    key: str
-    temperature: float = 1.0
+    def __init__(self, fit: Fit, encoder: LanguageModel, tokenizer: Tokenizer) -> None:
+        self.fit, self.way, self._tokenizer = fit, fit.way, tokenizer
+        self.model = model = with_head(fit, encoder)
+        self.rows, settings = fit.rows(), fit.settings
+        self.scoring = self.rows.scoring
+        #: The rows on which it is scored; None: it ends at a given evaluation.
+        self.judged = None if fit.stop is not None else self.rows.dev if fit.fold is None else self.rows.held_out
+        #: Whether the head on frozen features is solved for instead of trained by gradient steps.
+        self.is_solved = settings.head_steps > 0 and isinstance(model.head, TextHead) and model.head.is_linear
+        #: The part of the model whose best weights are kept.
+        self.learning: nn.Module = self.way.stored(model)
+        if isinstance(model.head, CalibratedHead):
+            # What a head decides is fitted on the predictions of all folds.
+            model.head.decides = fit.fold is None
+            if fit.calibration is not None:
+                model.head.set_calibration(fit.calibration)
+        model.head.prepare(self.rows.labelled.targets)
+        #: Steps per epoch of this task's rows.
+        self.epoch = -(-len(self.rows.labelled) // settings.step_rows)
+        self._best: dict[str, Tensor] = {}
+        #: The answers to the judged rows, by evaluation.
+        self._points: dict[int, list[Answer]] = {}
+        self._encodings: dict[str, list[Encoded]] = {}
+        self.record: dict[str, Any] = {
+            "budget": fit.budget,
+            "seed": fit.seed,
+            "precision": fit.precision,
+            "score": self.scoring.main,
+            "curve": [],
+            "best_step": 0,
+            "best_epoch": 0.0,
+            "stop": 0,
+            "steps": 0,
+            "tokens": 0,
+            "seconds": 0.0,
+        }
+
+    # -- rows --------------------------------------------------------------------------------------------------------
+
+    def encoded(self, split: str) -> list[Encoded]:
+        """A split as piece ids; not computed where only a head is trained."""
+        if split not in self._encodings:
+            known = {"train": self.rows.labelled, "dev": self.judged, "test": self.rows.test}.get(split)
+            self._encodings[split] = self._encode(fields_of(self.fit, split) if known is None else known.fields)
+        return self._encodings[split]
+
+    def features(self, split: str) -> FeatureTable:
+        """The features of a split's rows by the encoder before training."""
+        rows = self.rows
+        if split == "train":
+            return training_features(self.fit, rows.whole, rows.learned)
+        if split == "dev" and rows.held is not None:
+            return training_features(self.fit, rows.whole, rows.drawn[rows.held])
+        return self.fit.features(split)
+
+    def head_inputs(self, split: str) -> FeatureTable:
+        """The inputs of the head for a split's rows, by the encoder as it was before training."""
+        return read_by_head(self.model, self.features(split))
+
+    def current_inputs(self, split: str) -> FeatureTable:
+        """The inputs of the head for a split's rows, by the encoder as it is."""
+        return read_by_head(self.model, extract(self.model, self.encoded(split), precision=self.fit.precision))
+
+    def _head_rows(self, inputs: Inputs, *, names: bool | None) -> HeadRows:
+        """The rows on which the head is trained alone, a sample of more than `MOST_ROWS`; with the names of the labels
+        or without."""
+        rows = np.arange(len(self.rows.labelled))
+        if len(rows) > MOST_ROWS:
+            rows = np.sort(counter_rng(self.fit.seed, "head alone").permutation(rows)[:MOST_ROWS])
+        table, targets = inputs("train").take(rows), [self.rows.labelled.targets[row] for row in rows]
+        if not names:
+            return HeadRows(table, targets)
+        return HeadRows(table.joined(inputs(NAMES).averaged(self._named)), targets + _targets(np.unique(self._named)))
+
+    def training_rows(self) -> TrainingRows:
+        """The rows that are learned from, with the names of the labels if they are chosen."""
+        splits = ["train", NAMES] if self.candidate.names else ["train"]
+        texts, taught = self._taught
+        return TrainingRows(
+            self.model,
+            self.fit.seed,
+            [*self.rows.labelled.targets, *(_targets(self._named) if self.candidate.names else ())],
+            encoded=lambda: [row for split in splits for row in self.encoded(split)],
+            features=lambda: reduce(FeatureTable.joined, map(self.features, splits)),
+            taught=taught,
+            taught_encoded=lambda: self._encode(texts),
+        )
+
+    @cached_property
+    def _named(self) -> NDArray[np.int64]:
+        """The label of each text of `NAMES`."""
+        facts = self.fit.facts
+        return np.repeat(np.arange(len(facts.labels)), [len(texts) for texts in label_fields(facts)])
+
+    @cached_property
+    def _taught(self) -> tuple[list[Fields], list[Target]]:
+        if not self.fit.teachers:
+            return [], []
+        assert self.fit.texts is not None
+        texts = read_unlabelled(self.fit.texts)
+        scored = self.rows.left_out.union(() if self.judged is None else self.judged.digests)
+        rows, taught = soft_labels_of(self.fit, texts, scored)
+        return [texts[row] for row in rows], taught
+
+    def _encode(self, rows: Sequence[Fields]) -> list[Encoded]:
+        return self.fit.encode(self.model, self._tokenizer, rows)
+
+    # -- the head ----------------------------------------------------------------------------------------------------
 
     @property
-    def settings(self) -> FinetuneSettings:
-        return self.members[0].settings
+    def is_fixed(self) -> bool:
+        """Whether nothing is left to train once the head is solved for."""
+        return not self.way.trains_encoder and self.is_solved and self.model.features.mix is None
+
+    @cached_property
+    def candidates(self) -> list[HeadCandidate]:
+        """Candidates of the head; those that differ only in the penalty are next to each other, the largest first. Of
+        a head that is not solved, only whether the names of the labels are training texts."""
+        fit, head = self.fit, self.model.head
+        names, weights = names_of(fit), list[ClassWeight | None]([None])
+        if self.is_solved:
+            weights = list(weights_of(fit, head, self.scoring.main))
+        elif len(names) > 1:
+            names = [None]
+        norms = head.norm_kinds if isinstance(head, TextHead) and head.norm_kinds else [None]
+        penalties = sorted(fit.settings.head_penalties, reverse=True)
+        return [
+            HeadCandidate(norm, penalty, named, weight)
+            for named, weight, norm, penalty in product(names, weights, norms, penalties)
+        ]
 
     @property
-    def seed(self) -> int:
-        return self.members[0].seed
+    def candidate(self) -> HeadCandidate:
+        return self.fit.head or self.candidates[0]
 
-    @property
-    def store(self) -> CheckpointStore:
-        return CheckpointStore(self.members[0].storage, key=self.key)
+    def answers_by_candidate(self) -> dict[HeadCandidate, list[Answer]]:
+        """The answers to the judged rows by a head that is solved with each candidate, before `Head.calibrate`."""
+        dev, head = self.head_inputs("dev"), self.model.head.cpu()
+        if isinstance(head, CalibratedHead):
+            head.decides = False
+        names = {candidate.names for candidate in self.candidates}
+        rows = {each: self._head_rows(self.head_inputs, names=each) for each in names}
+        result = {}
+        for candidate in self.candidates:
+            self._solve(rows[candidate.names], candidate)
+            self.model.eval()
+            result[candidate] = head_answers(head, dev)
+        return result
 
-    @property
-    def title(self) -> str:
-        """Name in monitoring, such as `20 labels seed 1` or `20 labels seed 1 fold 0`."""
-        budgets = " and ".join(dict.fromkeys(budget_name(member.budget) for member in self.members))
-        fold = self.members[0].fold
-        return f"{budgets} labels seed {self.seed}" + ("" if fold is None else f" fold {fold}")
+    def _solve(self, rows: HeadRows, candidate: HeadCandidate) -> None:
+        head = self.model.head
+        assert isinstance(head, TextHead)
+        solve_head(head, rows=rows, candidate=candidate, steps=self.fit.settings.head_steps)
 
-    @property
-    def tasks(self) -> list[str]:
-        """Names of the members' tasks; a single one is not named."""
-        return [member.examples.name for member in self.members] if len(self.members) > 1 else [""]
+    def fit_head(self, inputs: Inputs) -> None:
+        """Fit the head to `inputs` of the training rows."""
+        settings, head, rows = self.fit.settings, self.model.head, self._head_rows(inputs, names=self.candidate.names)
+        # Features are few and stay on the CPU, independent of the encoder's device.
+        head.cpu()
+        # In a run that trains the encoder alone, the head is frozen.
+        head.requires_grad_()
+        if self.is_solved:
+            self._solve(rows, self.candidate)
+        else:
+            seed = counter_seed(self.fit.seed, "head alone")
+            train_head(head, rows=rows, settings=settings.training, steps=settings.head_steps, seed=seed)
+        head.to(first_device()).eval()
+
+    def start(self) -> None:
+        """Train the head on the frozen encoder's features."""
+        if self.fit.settings.head_steps and (self.is_solved or self.way.trains_encoder):
+            self.fit_head(self.head_inputs)
+        elif not self.way.trains_encoder and not self.is_solved:
+            self.model.head.cpu().fit_norm(self.head_inputs("train").matrix())
+            self.model.head.to(first_device())
+        self.model.eval()
+
+    # -- evaluations and results -------------------------------------------------------------------------------------
+
+    def evaluate(self, state: TrainingState, *, numbers: Sequence[int], epoch: int, loss: float | None = None) -> None:
+        """Add the metrics of the current weights to the curve; keep the weights if they are the best so far (the
+        earlier ones at a tie), or if this is the evaluation at which the training ends.
+
+        Args:
+            state: of the training.
+            numbers: of the evaluation, from 1; several if there are fewer steps than evaluations; [0] before training.
+            epoch: steps per epoch of all tasks.
+            loss: training loss of the step.
+        """
+        step = state.step
+        if self.judged is None and self.fit.stop not in numbers:
+            return
+        if self.way.refits_head and step:
+            self.fit_head(self.current_inputs)
+        keeps = True
+        if (judged := self.judged) is not None:
+            trained, curve = bool(step) and self.way.trains_encoder, self.record["curve"]
+            answer = partial(self._answers, "dev", trained=trained)
+            # In a fold, a head is calibrated on the predictions of all folds.
+            calibrate = self.model.head.calibrate
+            result = calibrate(answer, per_row(self.scoring, judged)) if self.fit.fold is None else answer()
+            scores = self.scoring.score(judged.fields, judged.targets, result)
+            keeps = self.fit.fold is None and (not curve or scores[self.scoring.main] > best_score(self.record))
+            self._points |= dict.fromkeys(numbers, result)
+            curve.append({"step": step, "epoch": round(step / epoch, 3), "train_loss": loss, **scores})
+        if keeps:
+            self.record |= {"best_step": step, "best_epoch": round(step / epoch, 3), "stop": numbers[0]}
+            self._best = cloned_state(self.learning)
+
+    def result(self) -> dict[str, Tensor]:
+        """The answers to the judged rows at every evaluation (`at.NUMBER`); of a training that is not of a fold, the
+        predictions of test by the weights that are kept, and the weights (`model.`), or what students learn
+        (`LABELS`)."""
+        if self.judged is not None and self.fit.fold is not None:
+            return self._packed()
+        self.learning.load_state_dict(self._best)
+        self.model.eval()
+        # The best weights may be those before training, whose features are cached.
+        trained = bool(self.record["best_step"]) and self.way.trains_encoder
+        if self.fit.labels is not None:
+            head = self.model.head
+            assert isinstance(head, ImitatingHead)  # as `refuse_distillation` has found
+            return pack(LABELS, self._answers(LABELS, trained=trained, answer=head.taught))
+        weights = {f"{MODEL}{name}": value.cpu() for name, value in cloned_state(self.model).items()}
+        return self._packed() | pack("test", self._test_answers(trained=trained)) | weights
+
+    def tensors(self) -> dict[str, Tensor]:
+        """Tensors that a checkpoint stores for the task in addition to the state of the training."""
+        return {f"{BEST}{name}": value.cpu() for name, value in self._best.items()} | self._packed()
+
+    def _packed(self) -> dict[str, Tensor]:
+        return {
+            name: value for number, result in self._points.items() for name, value in pack(at(number), result).items()
+        }
+
+    def restore(self, tensors: Mapping[str, Tensor], record: Mapping[str, Any], *, penalty: float) -> None:
+        """Restore the tensors that `tensors` returned, the record, and the head's L2 penalty."""
+        self._best = below(BEST, tensors)
+        numbers = range(self.fit.settings.evaluations + 1)
+        self._points = {number: unpack(at(number), tensors) for number in numbers if at(number) in tensors}
+        self.record = dict(record)
+        self.model.head.penalty = float(penalty)
+        if isinstance(self.model.head, LabelHead):
+            self.model.head.weigh(self.candidate.weight, self.training_rows().targets)
+
+    def _answers(self, split: str, *, trained: bool, answer: Any = None) -> list[Answer]:
+        if not trained:
+            return head_answers(self.model.head, self.head_inputs(split), answer=answer)
+        if self.way.refits_head:
+            return head_answers(self.model.head, self.current_inputs(split), answer=answer)
+        return answers(self.model, self.encoded(split), answer=answer, precision=self.fit.precision)
+
+    def _test_answers(self, *, trained: bool) -> list[Answer]:
+        """Predictions of the present weights of test, which the stored classifier repeats to the last bit; `trained`:
+        whether the encoder was trained, else its features are cached."""
+        batches = FixedBatches(
+            self.model,
+            precision=self.fit.precision,
+            head_precision="float32" if self.way.refits_head or not trained else None,
+        )
+        if trained:
+            return batches.answers(self.encoded("test"))
+        return batches.decide(self.fit.features("test"))
 
 
-def finished(spec: GroupSpec) -> bool:
-    stored = spec.store.latest()
+def at(number: int) -> str:
+    """Name of the answers to the judged rows at an evaluation (`pack`)."""
+    return f"at.{number}"
+
+
+def _targets(labels: NDArray[np.int64]) -> list[Target]:
+    return [np.asarray([label], dtype=np.float64) for label in labels]
+
+
+def finished(fits: Fits) -> bool:
+    stored = fits[0].store.latest()
     return stored is not None and bool(stored.numbers.get("done"))
 
 
-def result(spec: GroupSpec, member: int) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """The result of a finished run for one of its members.
-
-    Returns:
-        Tensors: predictions on `dev` and `test` (`packing.unpack`) and weights under `model.`; and the record.
-    """
-    stored = spec.store.latest()
-    assert stored is not None, f"run {spec.key} is not finished"
-    return below(_prefix(member), stored.tensors), dict(stored.numbers["records"][member])
+def result(fits: Fits, task: int) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """The tensors (`Member.result`) and the record of one task of a finished training."""
+    stored = fits[0].store.latest()
+    assert stored is not None, f"{fits[0].key} is not finished"
+    return below(_prefix(task), stored.tensors), dict(stored.numbers["records"][task])
 
 
-def below(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """The tensors whose names start with a prefix, without it."""
-    return {name.removeprefix(prefix): value for name, value in tensors.items() if name.startswith(prefix)}
+def _prefix(task: int) -> str:
+    return f"member.{task}."
 
 
-def _prefix(member: int) -> str:
-    return f"member.{member}."
-
-
-def execute(spec: GroupSpec) -> list[dict[str, Any]]:
-    """Start, resume or skip a run; its last checkpoint is its result (see `result`). Returns the members' records.
+def execute(fits: Fits) -> list[dict[str, Any]]:
+    """Start, resume or skip a training; its last checkpoint is its result (see `result`). Returns the tasks' records.
 
     Raises:
         TrainingError: the loss is not finite, or a checkpoint cannot be written.
         ArtifactError: encoder or examples are incomplete, or do not fit.
     """
-    store = spec.store
+    store = fits[0].store
     stored = store.latest()
     if stored is not None and stored.numbers.get("done"):
         return list(stored.numbers["records"])
     began = time.perf_counter()
-    encoder, tokenizer = load_initial_encoder(spec.members[0])
-    run = Run(spec, [Member(member, encoder, tokenizer) for member in spec.members])
+    run = Run(fits)
     if stored is None:
         run.start()
     else:
         run.resume(stored.tensors, stored.numbers)
     earlier = run.members[0].record["seconds"]
     run.train(store)
-    tensors: dict[str, Tensor] = {}
-    records = []
-    for index, member in enumerate(run.members):
-        tensors |= {f"{_prefix(index)}{name}": value for name, value in member.result().items()}
-        seconds = round(earlier + time.perf_counter() - began, 3)
-        short = {str(stratum): count for stratum, count in member.rows.of_task.short.items()}
-        records.append(member.record | {"rows": len(member.rows), "short": short, "seconds": seconds})
+    tensors = run.of_members(Member.result)
+    seconds = round(earlier + time.perf_counter() - began, 3)
+    for member in run.members:
+        short = {str(stratum): count for stratum, count in member.rows.short.items()}
+        member.record |= {"rows": len(member.rows.labelled), "short": short, "seconds": seconds}
+    records = [member.record for member in run.members]
     store.save(run.steps + 1, tensors, {"done": True, "records": records})
     return records
 
 
 class Run:
-    """The state of a run: its members around one encoder, the model that is trained, its batches, and the optimizer."""
+    """The state of a training: its tasks around one encoder, the model that is trained, and the optimizer."""
 
-    def __init__(self, spec: GroupSpec, members: Sequence[Member]) -> None:
-        self.spec = spec
-        self.members = members
-        self.settings = spec.members[0].settings
-        #: Steps per epoch, over all members.
-        self.epoch = sum(member.epoch for member in members)
-        self.steps, count = schedule_of(spec, epoch=self.epoch)
+    def __init__(self, fits: Fits) -> None:
+        self.fits, self.settings, self.way = fits, fits[0].settings, fits[0].way
+        encoder, tokenizer = load_initial_encoder(fits[0])
+        self.members = [Member(fit, encoder, tokenizer) for fit in fits]
+        #: Steps per epoch, over all tasks.
+        self.epoch = sum(member.epoch for member in self.members)
+        self.steps, count = schedule_of(fits[0], epoch=self.epoch)
         #: Step -> numbers of the evaluations after it, from 1.
         self.evaluations = evaluations_at(self.steps, count=count)
-        self.way = way_of(self.settings)
-        self.model = self.way.trained(members[0].learning, members[0].training_rows())
-        if len(members) > 1:
-            self.model = JointModel([member.model for member in members]).to(first_device()).eval()
+        self.model = self.way.trained(self.members[0].learning, self.members[0].training_rows())
+        if len(fits) > 1:
+            self.model = JointModel([member.model for member in self.members]).to(first_device()).eval()
         #: Settings of the training loop.
         self.training = self.way.training(self.settings)
         self.state = self._fresh_state()
-        self.curve = Curve(spec.title, total=self.steps, points=CURVE_POINTS)
+        self.curve = Curve(title_of(fits), total=self.steps, points=CURVE_POINTS)
 
     def _fresh_state(self) -> TrainingState:
         groups = self.way.groups(
@@ -159,24 +421,30 @@ class Run:
             self.settings,
             unfreeze_every=steps_between(self.settings.unfreeze_epochs, epoch=self.epoch),
         )
-        precision = self.spec.members[0].precision
-        return TrainingState.fresh(self.model, groups, settings=self.training, precision=precision)
+        return TrainingState.fresh(self.model, groups, settings=self.training, precision=self.fits[0].precision)
+
+    def of_members(self, tensors: Callable[[Member], Mapping[str, Tensor]]) -> dict[str, Tensor]:
+        return {
+            f"{_prefix(task)}{name}": value
+            for task, member in enumerate(self.members)
+            for name, value in tensors(member).items()
+        }
 
     def start(self) -> None:
-        """Train each head on the frozen encoder's features, and score it on dev as epoch 0."""
-        answers = [member.fit_head() for member in self.members]
+        """Train each head on the frozen encoder's features, and score it as epoch 0."""
+        for member in self.members:
+            member.start()
+        self.state = self._fresh_state()  # training the heads has made them trainable
+        self._evaluate([0], None)
         for member in self.members:
             member.model.head.penalty *= self.way.penalty_factor(
-                labelled=len(member.rows), taught=len(member.training_rows().taught)
+                labelled=len(member.rows.labelled), taught=len(member.training_rows().taught)
             )
-        # Training the heads has made them trainable; a run may train the encoder alone.
-        self.state = self._fresh_state()
-        for member, result in zip(self.members, answers, strict=True):
-            if result is None:
-                member.keep(self.state, numbers=[0], epoch=self.epoch)
-            else:
-                member.add_scores(result, self.state, numbers=[0], epoch=self.epoch)
-        self.curve.add(0, **dev_scores([member.record for member in self.members], self.spec.tasks))
+
+    def _evaluate(self, numbers: Sequence[int], loss: float | None) -> None:
+        for member in self.members:
+            member.evaluate(self.state, numbers=numbers, epoch=self.epoch, loss=loss)
+        self.curve.add(self.state.step, **dev_scores(self.fits, [member.record for member in self.members]))
 
     def resume(self, tensors: Mapping[str, Tensor], numbers: Mapping[str, Any]) -> None:
         for index, member in enumerate(self.members):
@@ -187,7 +455,7 @@ class Run:
         self.state.restore(state, numbers["state"], world=World(device=first_device()))
 
     def train(self, store: CheckpointStore) -> None:
-        """The remaining steps, up to the last evaluation that cross-validation has chosen."""
+        """The remaining steps, up to the last evaluation at which a task ends."""
         last = self._last_step()
         if all(member.is_fixed for member in self.members) or self.state.step >= last:
             return
@@ -199,11 +467,11 @@ class Run:
             self._sampler(),
             settings=self.training,
             total_steps=self.steps,
-            seed=counter_seed(self.spec.seed, "finetune"),
+            seed=counter_seed(self.fits[0].seed, "finetune"),
             world=world,
             in_stages=self.settings.unfreeze_schedule == "stages",
         )
-        forecast = Forecast(self.spec.members[0].rounds, steps=last - self.state.step)
+        forecast = Forecast(self.fits[0].rounds, steps=last - self.state.step)
         for report in reports:
             now = time.perf_counter()
             forecast.check(last - report.step)
@@ -220,20 +488,16 @@ class Run:
                 gradient_norm=report.gradient_norm,
             )
             if numbers := self.evaluations.get(report.step):
-                for member in self.members:
-                    member.evaluate(self.state, numbers=numbers, epoch=self.epoch, loss=report.loss)
-                self.curve.add(report.step, **dev_scores([member.record for member in self.members], self.spec.tasks))
+                self._evaluate(numbers, report.loss)
             if report.step >= last:
                 break
-            if now - saved >= self.spec.members[0].checkpoint_seconds and report.step < self.steps:
+            if now - saved >= self.fits[0].job.cluster.checkpoint_seconds and report.step < self.steps:
                 self._checkpoint(store, world)
                 saved = time.perf_counter()
 
     def _last_step(self) -> int:
-        ends = (member.spec for member in self.members if member.spec.fold is None or member.spec.labels is not None)
-        chosen = [spec.chosen for spec in ends]
-        stops = {choice.stop for choice in chosen if choice is not None}
-        if not stops:
+        stops = {fit.stop for fit in self.fits}
+        if None in stops:
             return self.steps
         return max((step for step, numbers in self.evaluations.items() if stops.intersection(numbers)), default=0)
 
@@ -243,23 +507,18 @@ class Run:
             return samplers[0]
         return TaskMixture(
             samplers,
-            shares([len(member.rows) for member in self.members], self.spec.temperature),
+            shares([len(member.rows.labelled) for member in self.members], self.fits[0].temperature),
             steps=self.steps,
-            seed=counter_seed(self.spec.seed, "together"),
+            seed=counter_seed(self.fits[0].seed, "together"),
         )
 
     def _checkpoint(self, store: CheckpointStore, world: World) -> None:
-        kept = {
-            f"{_prefix(index)}{name}": value
-            for index, member in enumerate(self.members)
-            for name, value in member.tensors().items()
-        }
         numbers = {
             "state": self.state.numbers(),
             "records": [member.record for member in self.members],
             "penalties": [member.model.head.penalty for member in self.members],
         }
-        store.save(self.state.step, self.state.tensors(world) | kept, numbers)
+        store.save(self.state.step, self.state.tensors(world) | self.of_members(Member.tensors), numbers)
 
 
 class Forecast:
@@ -332,22 +591,23 @@ class JointModel(nn.Module):
         return model.losses(batch)
 
 
-def dev_scores(records: Sequence[Mapping[str, Any]], tasks: Sequence[str], *, point: int = -1) -> dict[str, float]:
-    """The primary metric of each member on dev at a point of its curve, by the name of the quantity in monitoring."""
+def dev_scores(fits: Fits, records: Sequence[Mapping[str, Any]], *, point: int = -1) -> dict[str, float]:
+    """The primary metric of each task at a point of its curve, by the name of the quantity in monitoring; a single task
+    is not named."""
+    names = [f"{fit.job.examples.name}_" if len(fits) > 1 else "" for fit in fits]
     return {
-        f"dev_{task}_{record['score']}" if task else f"dev_{record['score']}": record["curve"][point][record["score"]]
-        for task, record in zip(tasks, records, strict=True)
+        f"dev_{name}{record['score']}": record["curve"][point][record["score"]]
+        for name, record in zip(names, records, strict=True)
         if record["curve"]
     }
 
 
-def schedule_of(spec: GroupSpec, *, epoch: int) -> tuple[int, int]:
-    """Number of steps of a run, and of its evaluations; `epoch`: steps per epoch, over all members."""
+def schedule_of(fit: Fit, *, epoch: int) -> tuple[int, int]:
+    """Number of steps of a training, and of its evaluations; `epoch`: steps per epoch, over all tasks."""
     taught = 0
-    if (distillation := spec.members[0].distillation) is not None:
-        taught = int(read_manifest(distillation.texts, kind=UNLABELLED).facts["rows"])
-    way = way_of(spec.settings)
-    return way.steps(spec.settings, epoch=epoch, taught=taught), way.evaluations(spec.settings)
+    if fit.teachers and fit.texts is not None:
+        taught = int(read_manifest(fit.texts, kind=UNLABELLED).facts["rows"])
+    return fit.way.steps(fit.settings, epoch=epoch, taught=taught), fit.way.evaluations(fit.settings)
 
 
 def evaluations_at(steps: int, *, count: int) -> dict[int, list[int]]:

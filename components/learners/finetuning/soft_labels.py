@@ -1,10 +1,10 @@
 """Predictions of a teacher for texts without labels, for every label budget, seed and fold.
 
-`labels.safetensors` holds (`packing.pack`) the predictions of all texts: under `BUDGET.SEED.FOLD` by the run that has
+`labels.safetensors` holds (`pack`) the predictions of all texts: under `BUDGET.SEED.FOLD` by the run that has
 learned from the rows outside a fold, and under `BUDGET.SEED.all` by the run that has learned from all rows. So a
 student never learns the labels of the rows on which it is scored: neither itself nor through its teacher."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -14,18 +14,17 @@ from safetensors import SafetensorError, safe_open
 
 from components.core.artifacts import read_manifest
 from components.core.errors import ArtifactError
-from components.data.tasks.data import Split, Target
-from components.data.unlabelled_texts import digest_of, read_unlabelled
-from components.learners.finetuning.packing import unpack
-from components.learners.finetuning.specs import RunSpec
+from components.data.tasks.data import Fields, Target
+from components.data.unlabelled_texts import digest_of
+from components.learners.finetuning.fit import Fit, unpack
 
 KIND: Final = "soft-labels"
 FILE: Final = "labels.safetensors"
 
 
-def name_of(spec: RunSpec) -> str:
+def name_of(fit: Fit) -> str:
     """Name of the predictions of a run, and of those that a run learns from."""
-    return f"{spec.budget}.{spec.seed}.{'all' if spec.fold is None else spec.fold}"
+    return f"{fit.budget}.{fit.seed}.{'all' if fit.fold is None else fit.fold}"
 
 
 def read_soft_labels(files: Sequence[Path], name: str) -> list[Target]:
@@ -49,17 +48,16 @@ def read_soft_labels(files: Sequence[Path], name: str) -> list[Target]:
     return [np.mean(answers, axis=0, dtype=np.float64) for answers in zip(*result, strict=True)]
 
 
-def soft_labels_of(spec: RunSpec, held: Split, left_out: frozenset[bytes]) -> tuple[NDArray[np.int64], list[Target]]:
-    """What a run learns from the teachers of its fold: indices of the texts, and the predictions.
+def soft_labels_of(
+    fit: Fit, texts: Sequence[Fields], scored: Collection[bytes]
+) -> tuple[NDArray[np.int64], list[Target]]:
+    """What a training learns from the teachers of its fold: indices of the texts, and the predictions.
 
-    Texts of the rows that the run is scored on (`held`), and what belongs to them (`left_out`), are left out, although
-    they have no labels here: a served model has not learned from the texts of its requests, and the score has to
-    predict that case."""
-    assert spec.distillation is not None
-    texts = read_unlabelled(spec.distillation.texts)
+    Texts of the rows that it is scored on, and what belongs to them (`scored`), are left out, although they have no
+    labels here: a served model has not learned from the texts of its requests, and the score has to predict that
+    case."""
     if not texts:
         return np.zeros(0, dtype=np.int64), []
-    answers = read_soft_labels(spec.distillation.teachers, name_of(spec))
-    scored = left_out.union(held.digests)
+    answers = read_soft_labels(fit.teachers, name_of(fit))
     rows = np.asarray([row for row, fields in enumerate(texts) if digest_of(fields) not in scored], dtype=np.int64)
     return rows, [answers[row] for row in rows]

@@ -6,6 +6,7 @@ paired by rank, because their units differ between kinds. `share` copies a task'
 import json
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from pydantic import Field
@@ -16,9 +17,8 @@ from components.data.tasks.budgets import refuse_unpaired
 from components.data.tasks.examples import TaskFacts, read_facts
 from components.data.tasks.results import KIND as FINETUNED
 from components.learners.finetuning.execution import clear, train_all
-from components.learners.finetuning.runs import GroupSpec
-from components.learners.finetuning.specs import RunSpec
-from components.learners.finetuning.stage import FinetuneJob, for_start, is_trained, spec_maker, write_member
+from components.learners.finetuning.fit import FinetuneJob, Fit, Fits, is_trained
+from components.learners.finetuning.stage import fit_maker, for_start, write_results_of
 from components.settings.cluster import ClusterSettings
 from components.settings.finetune import FinetuneSettings
 from components.settings.section import Section, Start
@@ -97,36 +97,34 @@ def together(job: TogetherJob) -> Path:
         )
         for task, examples in job.examples.items()
     ]
-    runs = train_all(
-        {"finetune": list(_specs(job, facts, [spec_maker(single, settings) for single in singles]))},
-        title=f"together {job.group} {job.system}",
-        cluster=job.cluster,
-    )
+    trainings = list(_trainings(job, facts, [fit_maker(single, settings) for single in singles]))
+    title = f"together {job.group} {job.system}"
+    trained = train_all({"finetune": trainings}, title=title, cluster=job.cluster)
     with writing(job.output, kind=KIND) as draft:
         written, numbers = {}, {}
-        for index, single in enumerate(singles):
+        for single, *of_task in zip(singles, *trained, strict=True):
             folder = draft.path / single.task
             folder.mkdir()
-            written[single.task] = write_member(folder, {job.shared_start: runs}, index, job=single)
+            written[single.task] = write_results_of(folder, {job.shared_start: of_task}, job=single)
             numbers[single.task] = json_of(folder / "metrics.json")
         (draft.path / "metrics.json").write_text(json.dumps(numbers, indent=1, sort_keys=True) + "\n")
         draft.facts |= {"group": job.group, "tasks": written}
-    clear(runs, cluster=job.cluster)
+    clear(trainings, cluster=job.cluster)
     return job.output
 
 
-def _specs(
-    job: TogetherJob, facts: Mapping[str, TaskFacts], makers: Sequence[Callable[[int, int], RunSpec]]
-) -> Iterator[GroupSpec]:
-    """The runs of every tuple of budgets, one per task, and every common seed, the longest first."""
+def _trainings(
+    job: TogetherJob, facts: Mapping[str, TaskFacts], makers: Sequence[Callable[[int, int], Fit]]
+) -> Iterator[Fits]:
+    """The trainings of every tuple of budgets, one per task, and every common seed, the longest first."""
     budgets = {task: each.budgets for task, each in facts.items()}
     seeds = {task: each.seeds for task, each in facts.items()}
     refuse_unpaired(job.group, budgets=budgets, seeds=seeds)
     for row in reversed(list(zip(*budgets.values(), strict=True))):
         for seed in sorted(set.intersection(*map(set, seeds.values()))):
-            specs = tuple(make(budget, seed) for make, budget in zip(makers, row, strict=True))
-            key = fingerprint(members=[spec.key for spec in specs], temperature=job.temperature)
-            yield GroupSpec(specs, key=f"together-{key}", temperature=job.temperature)
+            fits = [make(budget, seed) for make, budget in zip(makers, row, strict=True)]
+            key = f"together-{fingerprint(members=[fit.key for fit in fits], temperature=job.temperature)}"
+            yield tuple(replace(fit, key=key, temperature=job.temperature) for fit in fits)
 
 
 def share(job: ShareJob) -> Path:

@@ -33,7 +33,8 @@ from components.data.tasks.calibration import tempered
 from components.data.tasks.data import Answer, Fields, mean_answers
 from components.data.tasks.members import ENCODER, KIND, encoder_of, members_of
 from components.learners.task_models.base import Encoded, most_pieces
-from components.learners.task_models.fixed_batches import FixedBatches, RowFeatures
+from components.learners.task_models.features import FeatureTable
+from components.learners.task_models.fixed_batches import FixedBatches
 from components.learners.task_models.heads import CalibratedHead, FixedNorm, Head, TextHead
 from components.learners.task_models.inference_weights import why_not_quantised
 from components.learners.task_models.inputs import plain_pieces
@@ -60,12 +61,13 @@ REMOVED = {
 Projection = Callable[[int], NDArray[np.float32]]
 
 
-def sketches(model: TaskModel, features: Sequence[RowFeatures], projection: Projection) -> list[NDArray[np.float32]]:
+def sketches(model: TaskModel, features: FeatureTable, projection: Projection) -> list[NDArray[np.float32]]:
     """(S,) projections of the inputs of the head for each of N rows: of the mean over a row's sequences and units."""
     norm, result, table = getattr(model.head, "norm", None), [], None
     with computing("float32", model.device):
-        for row in features:
-            means = [part.sum(0) / max(1, len(part)) for part in row.vectors] if model.of_units else row.vectors
+        for row in range(len(features)):
+            parts = features.sequences(row)
+            means = [part.sum(0) / max(1, len(part)) for part in parts] if model.of_units else parts
             kept = torch.stack(means).to(model.device)
             rows = torch.zeros(len(kept), dtype=torch.int64, device=model.device)
             vectors = kept if model.keeps_rows else model.above(kept, rows)
@@ -182,11 +184,6 @@ class TextClassifier:
             N answers; (N, 2) pieces and unknown pieces; (N, S) projections of the features that the head reads.
         """
         return AveragedClassifier([self]).answer_measured(rows, projection)
-
-    def features(self, rows: Sequence[Fields], *, filled: bool) -> list[RowFeatures]:
-        """The inputs of the head for N rows."""
-        result = dict(self.batches.features(self.encode(rows), filled=filled))
-        return [result[row] for row in range(len(rows))]
 
     @cached_property
     def batches(self) -> FixedBatches:
@@ -373,7 +370,8 @@ class AveragedClassifier:
         for start in range(0, len(rows), PORTION):
             part = rows[start : start + PORTION]
             features = [
-                member.features(part, filled=filled) for member in self.members[: 1 if self.is_shared else None]
+                member.batches.table(member.encode(part), filled=filled)
+                for member in self.members[: 1 if self.is_shared else None]
             ]
             features *= len(self.members) // len(features)
             measured += [] if projection is None else sketches(first.model, features[0], projection)

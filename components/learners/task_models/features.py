@@ -15,15 +15,11 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from components.core.artifacts import MANIFEST, is_complete, is_intact, sweep, writing
-from components.core.clock import check_time
 from components.data.tasks.data import Answer, Target
-from components.learners.task_models.base import Encoded
-from components.learners.task_models.fixed_batches import FixedBatches, RowFeatures
 from components.learners.task_models.heads import Head
 from components.learners.task_models.model import TaskModel, batches_by_length, predicting
-from components.learners.task_models.sampler import pad, sequences, target_batch
+from components.learners.task_models.sampler import target_batch
 from components.models.base import Batch
-from components.training.precision import Precision
 
 KIND = "features"
 #: Maximum number of vectors of a batch in prediction, padding included.
@@ -102,8 +98,11 @@ class FeatureTable:
             return self.vectors
         return self.vectors[torch.from_numpy(indices)]
 
-    def batch(self, rows: NDArray[np.int64], targets: Sequence[Target] | None = None) -> Batch:
-        """B rows as a batch of `task_models.sampler` with `features` (S, F) or (S, U, F) instead of tokens."""
+    def batch(
+        self, rows: NDArray[np.int64], targets: Sequence[Target] | None = None, *, units: int | None = None
+    ) -> Batch:
+        """B rows as a batch of `task_models.sampler` with `features` (S, F) or (S, U, F) instead of tokens; `units`: U,
+        at least the longest sequence (None: just that)."""
         chosen = self.sequences_of(rows)
         whose = np.repeat(np.arange(len(rows)), self.counts[rows])
         batch = target_batch(targets) | {"rows": torch.from_numpy(whose)}
@@ -111,13 +110,16 @@ class FeatureTable:
         if self.lengths is None:
             return batch | {"features": self.vectors[torch.from_numpy(starts)]}
         lengths = self.lengths[chosen]
-        spans = [slice(start, start + length) for start, length in zip(starts.tolist(), lengths.tolist(), strict=True)]
+        shape = (len(chosen), int(lengths.max()) if units is None else units)
+        features = self.vectors.new_zeros(*shape, self.vectors.shape[1])
+        offsets = np.full((*shape, 2), -1, dtype=np.int64)
+        for sequence, (start, length) in enumerate(zip(starts.tolist(), lengths.tolist(), strict=True)):
+            features[sequence, :length] = self.vectors[start : start + length]
+            if len(self.offsets):
+                offsets[sequence, :length] = self.offsets[start : start + length]
         if len(self.offsets):
-            batch["offsets"] = pad([self.offsets[span] for span in spans], value=-1)[0]
-        return batch | {
-            "features": torch.nn.utils.rnn.pad_sequence([self.vectors[span] for span in spans], batch_first=True),
-            "unit_lengths": torch.from_numpy(lengths),
-        }
+            batch["offsets"] = torch.from_numpy(offsets)
+        return batch | {"features": features, "unit_lengths": torch.from_numpy(lengths)}
 
     def batches(self) -> Iterator[NDArray[np.int64]]:
         longest = self.longest()
@@ -126,16 +128,12 @@ class FeatureTable:
         else:
             yield from batches_by_length(longest, self.counts, PREDICT_VECTORS)
 
-    def rows(self) -> Iterator[RowFeatures]:
-        none = np.zeros((0, 2), dtype=np.int64)
-        for row in range(len(self)):
-            chosen = self.sequences_of(np.asarray([row]))
-            if self.lengths is None:
-                yield RowFeatures([self.vectors[start] for start in self.starts[chosen]], [none] * len(chosen))
-                continue
-            spans = [slice(self.starts[each], self.starts[each] + self.lengths[each]) for each in chosen]
-            offsets = [self.offsets[span] if len(self.offsets) else none for span in spans]
-            yield RowFeatures([self.vectors[span] for span in spans], offsets)
+    def sequences(self, row: int) -> list[Tensor]:
+        """The vectors of each sequence of a row: (F,), or (U, F)."""
+        chosen = self.sequences_of(np.asarray([row]))
+        if self.lengths is None:
+            return list(self.vectors[torch.from_numpy(self.starts[chosen])])
+        return [self.vectors[self.starts[each] : self.starts[each] + self.lengths[each]] for each in chosen]
 
     def longest(self) -> NDArray[np.int64] | None:
         """(N,) number of units of each row's longest sequence; None if every sequence is one vector."""
@@ -146,38 +144,6 @@ class FeatureTable:
     def sequences_of(self, rows: NDArray[np.int64]) -> NDArray[np.int64]:
         ends = np.cumsum(self.counts)
         return np.concatenate([np.arange(ends[row] - self.counts[row], ends[row]) for row in rows])
-
-
-def extract(
-    model: TaskModel, encoded: Sequence[Encoded], *, precision: Precision = "float32", file: Path | None = None
-) -> FeatureTable:
-    """The features of N >= 1 rows by the current encoder, in memory or written to `file`, as in prediction: those of a
-    row do not depend on the other rows (`components.learners.task_models.fixed_batches`).
-    Raises OutOfTimeError: the limit of time has passed (`components.core.clock`)."""
-    # Allocated outside of inference mode, so that the vectors can be inputs of training.
-    table = _empty(model, encoded, file=file)
-    for row, result in FixedBatches(model, precision=precision).features(encoded):
-        check_time()
-        for sequence, vectors in zip(table.sequences_of(np.asarray([row])), result.vectors, strict=True):
-            start = int(table.starts[sequence])
-            table.vectors[start : start + (1 if table.lengths is None else len(vectors))] = vectors
-    return table
-
-
-def _empty(model: TaskModel, encoded: Sequence[Encoded], *, file: Path | None) -> FeatureTable:
-    counts = np.ones(len(encoded), dtype=np.int64) if model.keeps_rows else sequences(encoded)
-    starts, lengths = np.arange(int(counts.sum())), None
-    size = len(starts)
-    if model.of_units:
-        lengths = np.asarray([len(units) for row in encoded for units in row.units], dtype=np.int64)
-        starts, size = np.cumsum(lengths) - lengths, int(lengths.sum())
-    shape = (size, model.width)
-    if file is None:
-        vectors = torch.empty(shape)
-    else:
-        vectors = torch.from_numpy(np.lib.format.open_memmap(file, mode="w+", dtype=np.float32, shape=shape))
-    offsets = np.concatenate([part for row in encoded for part in row.offsets])
-    return FeatureTable(vectors, starts, lengths, counts, offsets)
 
 
 def cached(folder: Path, key: str, compute: Callable[[Path], FeatureTable]) -> FeatureTable:

@@ -17,9 +17,9 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass
 from functools import lru_cache, partial
 from itertools import pairwise
+from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
@@ -28,13 +28,15 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional as F
 
+from components.core.clock import check_time
 from components.data.tasks.data import Answer
 from components.learners.task_models.base import Encoded
+from components.learners.task_models.features import FeatureTable
 from components.learners.task_models.heads import Head
 from components.learners.task_models.inference_weights import converted
 from components.learners.task_models.model import TaskModel, computing, evaluating
 from components.learners.task_models.pooling import Pooling
-from components.learners.task_models.sampler import pad
+from components.learners.task_models.sampler import pad, sequences
 from components.models.base import Batch
 from components.models.bidirectional import BidirectionalModel
 from components.models.layers.host import fixed_shapes, move, to_device
@@ -106,19 +108,6 @@ def whole_vectors(elements: int) -> int:
     return VECTOR // math.gcd(VECTOR, elements)
 
 
-@dataclass(frozen=True)
-class RowFeatures:
-    """The inputs of the head for one row.
-
-    Attributes:
-        vectors: (F,) or (U, F) of each of the S sequences; one vector if they are combined without parameters.
-        offsets: (U, 2) of each sequence; see `task_models.base.Encoded`.
-    """
-
-    vectors: list[Tensor]
-    offsets: list[NDArray[np.int64]]
-
-
 class FixedBatches:
     """Answers of a model in batches of fixed shapes; `head_precision`: None: as the encoder."""
 
@@ -146,38 +135,47 @@ class FixedBatches:
         results: dict[int, Answer] = {}
         filled = filled or len(encoded) > 1
         for rows in _portions(encoded):
-            features = self._read([encoded[row] for row in rows], filled=filled)
-            results |= zip(rows, self.decide(features, filled=filled), strict=True)
+            table = self.table([encoded[row] for row in rows], filled=filled)
+            results |= zip(rows, self.decide(table, filled=filled), strict=True)
         return [results[row] for row in range(len(encoded))]
 
-    def features(self, encoded: Sequence[Encoded], *, filled: bool = True) -> Iterator[tuple[int, RowFeatures]]:
-        """The inputs of the head for N rows, with the rows' indices, portion by portion."""
+    def table(self, encoded: Sequence[Encoded], *, filled: bool = True, file: Path | None = None) -> FeatureTable:
+        """The inputs of the head for N rows, in memory or written to `file`.
+        Raises OutOfTimeError: the limit of time has passed (`components.core.clock`)."""
+        # Allocated outside of inference mode, so that the vectors can be inputs of training.
+        table = _empty(self.model, encoded, file=file)
         for rows in _portions(encoded):
-            yield from zip(rows, self._read([encoded[row] for row in rows], filled=filled), strict=True)
+            check_time()
+            for row, of_row in zip(rows, self._read([encoded[row] for row in rows], filled=filled), strict=True):
+                for sequence, vectors in zip(table.sequences_of(np.asarray([row])), of_row, strict=True):
+                    start = int(table.starts[sequence])
+                    table.vectors[start : start + (1 if table.lengths is None else len(vectors))] = vectors
+        return table
 
-    def decide(self, features: Sequence[RowFeatures], *, filled: bool = True) -> list[Answer]:
+    def decide(self, table: FeatureTable, *, filled: bool = True) -> list[Answer]:
         """The answers to N rows whose features are known; `filled`: in batches of fixed shapes."""
         model = self.model
         return self._of_head(
-            features, lambda vectors, batch: model.head.answers(model.outputs(vectors, batch), batch), filled=filled
+            table, lambda vectors, batch: model.head.answers(model.outputs(vectors, batch), batch), filled=filled
         )
 
-    def outputs(self, features: Sequence[RowFeatures]) -> list[Tensor]:
+    def outputs(self, table: FeatureTable) -> list[Tensor]:
         """The outputs of the head for the sequences of each of N rows."""
 
         def of_batch(vectors: Tensor, batch: Batch) -> Sequence[Tensor]:
             rows = int(batch["rows"][-1]) + 1
             return list(self.model.outputs(vectors, batch).float().cpu().unflatten(0, (rows, -1)))
 
-        return self._of_head(features, of_batch)
+        return self._of_head(table, of_batch)
 
-    def _of_head(self, features: Sequence[RowFeatures], function: OfBatch, *, filled: bool = True) -> list[Any]:
-        def compute(key: tuple[int, int], rows: Sequence[RowFeatures]) -> Sequence[Any]:
-            kept, batch = self._head_inputs(rows, key)
+    def _of_head(self, table: FeatureTable, function: OfBatch, *, filled: bool = True) -> list[Any]:
+        def compute(key: tuple[int, int], rows: Sequence[int]) -> Sequence[Any]:
+            kept, batch = self._head_inputs(table, rows, units=key[1])
             with self._computing(self.head_precision):
                 return function(kept if self.model.keeps_rows else self.model.above(kept, batch["rows"]), batch)
 
-        return self._compute(features, list(map(self._head_key, features)), self._head_rows, compute, filled=filled)
+        keys = self._head_keys(table)
+        return self._compute(range(len(table)), keys, self._head_rows, compute, filled=filled)
 
     @property
     def _may_be_alone(self) -> bool:
@@ -195,20 +193,21 @@ class FixedBatches:
     def answers_of_sequences(self, sequences: Sequence[NDArray[Any]]) -> list[Answer]:
         """The same answers as of `answers` to N rows of one sequence each, for pooled word vectors."""
         (vectors,) = self._each(self._pooled, [sequences])
-        return self.decide([RowFeatures([vector], []) for vector in vectors])
+        return self.decide(FeatureTable.of_texts(vectors))
 
-    def decoded(self, features: Sequence[RowFeatures], outputs: Sequence[Tensor], head: Head) -> list[Answer]:
+    def decoded(self, table: FeatureTable, outputs: Sequence[Tensor], head: Head) -> list[Answer]:
         """The answers of another head to the (S, U, C) outputs of N rows, each row on its own."""
         answers: list[Answer] = []
         with self._computing(self.head_precision):
-            for row, of_row in zip(features, outputs, strict=True):
-                _, batch = self._head_inputs([row], self._head_key(row))
+            for row, (of_row, (_, units)) in enumerate(zip(outputs, self._head_keys(table), strict=True)):
+                _, batch = self._head_inputs(table, [row], units=units)
                 answers += head.answers(of_row.to(self.model.device), batch)
         return answers
 
     # -- the two steps -----------------------------------------------------------------------------------------------
 
-    def _read(self, encoded: Sequence[Encoded], *, filled: bool = True) -> list[RowFeatures]:
+    def _read(self, encoded: Sequence[Encoded], *, filled: bool) -> list[list[Tensor]]:
+        """The vectors of each sequence of N rows; one vector if they are combined without parameters."""
         sequences = [part for row in encoded for part in zip(row.pieces, row.segments, row.units, strict=True)]
         if self.reads_bags:
             (pooled,) = self._each(self._pooled, [[pieces for pieces, _, _ in sequences]])
@@ -222,7 +221,7 @@ class FixedBatches:
         if self.model.keeps_rows:
             jobs = [(part, list(map(len, row.pieces))) for part, row in zip(of_rows, encoded, strict=True)]
             of_rows = [[vector] for vector in self._each(self._combined, jobs)]
-        return [RowFeatures(part, row.offsets) for part, row in zip(of_rows, encoded, strict=True)]
+        return of_rows
 
     def _encode(self, length: int, sequences: Sequence[Parts]) -> list[Tensor]:
         model, device = self.model, self.model.device
@@ -255,25 +254,9 @@ class FixedBatches:
         with self._computing(self.precision):
             return self.model.of_rows(vectors, torch.zeros_like(lengths), lengths)[0].float().cpu()
 
-    def _head_inputs(self, rows: Sequence[RowFeatures], key: tuple[int, int]) -> tuple[Tensor, Batch]:
-        model, device = self.model, self.model.device
-        sequences, units = key
-        batch: Batch = {"rows": torch.arange(len(rows)).repeat_interleave(sequences)}
-        vectors = [vector for row in rows for vector in row.vectors]
-        if model.of_units:
-            kept = torch.zeros(len(vectors), units, vectors[0].shape[1])
-            for target, vector in zip(kept, vectors, strict=True):
-                target[: len(vector)] = vector
-            batch["unit_lengths"] = torch.tensor([len(vector) for vector in vectors])
-            offsets = [part for row in rows for part in row.offsets]
-            if any(len(part) for part in offsets):
-                padded = np.full((len(vectors), units, 2), -1, dtype=np.int64)
-                for place, part in zip(padded, offsets, strict=True):
-                    place[: len(part)] = part
-                batch["offsets"] = torch.from_numpy(padded)
-        else:
-            kept = torch.stack(vectors)
-        return move(kept, device), to_device(batch, device)
+    def _head_inputs(self, table: FeatureTable, rows: Sequence[int], *, units: int) -> tuple[Tensor, Batch]:
+        batch = to_device(table.batch(np.asarray(rows), units=units), self.model.device)
+        return batch.pop("features"), batch
 
     # -- shapes and threads ------------------------------------------------------------------------------------------
 
@@ -284,8 +267,11 @@ class FixedBatches:
             wanted = min(RECURRENT_ROWS, CUDA_PIECES // length) if self._recurrent else PIECES // length
         return max(whole_vectors(length * self._width), power_of_two(wanted))
 
-    def _head_key(self, row: RowFeatures) -> tuple[int, int]:
-        return len(row.vectors), padded_length(max(map(len, row.vectors))) if self.model.of_units else 0
+    def _head_keys(self, table: FeatureTable) -> list[tuple[int, int]]:
+        """Number of sequences of each row, and units of the longest one, padded; 0 if the head reads no units."""
+        longest = table.longest()
+        units = [0] * len(table) if longest is None else map(padded_length, longest.tolist())
+        return list(zip(table.counts.tolist(), units, strict=True))
 
     def _head_rows(self, key: tuple[int, int]) -> int:
         sequences, units = key
@@ -351,6 +337,29 @@ def _on_one_thread(function: Callable[[Item], Result], job: Item) -> Result:
     if torch.get_num_threads() != 1:
         torch.set_num_threads(1)
     return function(job)
+
+
+def extract(
+    model: TaskModel, encoded: Sequence[Encoded], *, precision: Precision = "float32", file: Path | None = None
+) -> FeatureTable:
+    """The features of N >= 1 rows by the current encoder, as in prediction (`FixedBatches.table`)."""
+    return FixedBatches(model, precision=precision).table(encoded, file=file)
+
+
+def _empty(model: TaskModel, encoded: Sequence[Encoded], *, file: Path | None) -> FeatureTable:
+    counts = np.ones(len(encoded), dtype=np.int64) if model.keeps_rows else sequences(encoded)
+    starts, lengths = np.arange(int(counts.sum())), None
+    size = len(starts)
+    if model.of_units:
+        lengths = np.asarray([len(units) for row in encoded for units in row.units], dtype=np.int64)
+        starts, size = np.cumsum(lengths) - lengths, int(lengths.sum())
+    shape = (size, model.width)
+    if file is None:
+        vectors = torch.empty(shape)
+    else:
+        vectors = torch.from_numpy(np.lib.format.open_memmap(file, mode="w+", dtype=np.float32, shape=shape))
+    offsets = np.concatenate([part for row in encoded for part in row.offsets])
+    return FeatureTable(vectors, starts, lengths, counts, offsets)
 
 
 def _portions(encoded: Sequence[Encoded]) -> Iterator[list[int]]:

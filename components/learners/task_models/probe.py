@@ -2,7 +2,6 @@
 others by gradient steps. Fine-tuning from a fitted head distorts the features less than from a random one (Kumar et
 al. 2022)."""
 
-import itertools
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, Self
@@ -13,8 +12,8 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import LogisticRegression
 from torch import Tensor, nn
 
-from components.data.tasks.data import Answer, Target
-from components.learners.task_models.features import FeatureTable, head_answers
+from components.data.tasks.data import Target
+from components.learners.task_models.features import FeatureTable
 from components.learners.task_models.heads import (
     ClassificationHead,
     ClassWeight,
@@ -23,7 +22,6 @@ from components.learners.task_models.heads import (
     Statistics,
     TextHead,
 )
-from components.learners.task_models.model import cloned_state
 from components.learners.task_models.sampler import EpochSampler
 from components.models.base import Batch, Carry, Losses
 from components.settings.training import Training
@@ -65,11 +63,6 @@ class HeadCandidate(NamedTuple):
         keys = ("head_norm", "penalty", "label_names", "class_weight")
         return cls(*map(record.get, keys)) if "penalty" in record else None  # type: ignore[arg-type]
 
-    @property
-    def rest(self) -> tuple[bool | None, Statistics | None, ClassWeight | None]:
-        """All but the penalty."""
-        return self.names, self.norm, self.weight
-
 
 class HeadRows(NamedTuple):
     """Rows on which a head is trained: inputs of N rows, and N targets."""
@@ -78,56 +71,21 @@ class HeadRows(NamedTuple):
     targets: Sequence[Target]
 
 
-def search_head(
-    head: TextHead,
-    *,
-    rows: Mapping[bool | None, HeadRows],
-    dev: FeatureTable | None,
-    score: Callable[[Sequence[Answer]], float],
-    candidates: Sequence[HeadCandidate],
-    steps: int,
-) -> tuple[HeadCandidate, dict[HeadCandidate, float]]:
-    """Fit a linear head of any task to the optimum of its loss with the best candidate on dev. At a tie, the larger
-    penalty is better, then the first candidate.
-
-    Minimises the loss with the penalty (`TextHead.penalty_of`) by L-BFGS in float64 on the normalised features, without
-    dropout.
-
-    Args:
-        head: its normalisation, output layer, penalty and prior are set.
-        rows: `HeadCandidate.names` -> the training rows.
-        dev: features of dev; None with one candidate.
-        score: answers on dev -> metric, higher is better.
-        candidates: those that differ only in the penalty next to each other.
-        steps: maximum number of iterations.
-
-    Returns:
-        The best candidate, and the metric of each; no metrics without dev.
-    """
-    solved: list[tuple[float, HeadCandidate, dict[str, Tensor], float]] = []
+def solve_head(head: TextHead, *, rows: HeadRows, candidate: HeadCandidate, steps: int) -> None:
+    """Fit a linear head of any task to the optimum of its loss: minimise the loss with the penalty
+    (`TextHead.penalty_of`) by L-BFGS in float64 on the normalised features, without dropout, in at most `steps`
+    iterations."""
     head.eval()
-    for (names, norm, weight), group in itertools.groupby(candidates, key=lambda candidate: candidate.rest):
-        learned = rows[names]
-        if isinstance(head, LabelHead):
-            head.weigh(weight, learned.targets)
-        if norm is not None:
-            head.set_norm(norm)
-        head.fit_norm(learned.table.matrix())
-        for candidate in sorted(group, key=lambda candidate: -candidate.penalty):
-            head.penalty = head.penalty_of(candidate.penalty, learned.targets)
-            if isinstance(head, ClassificationHead):
-                _regression(head, learned, candidate.penalty, steps)
-            else:
-                _descent(head, learned, candidate.penalty, steps)
-            on_dev = 0.0 if dev is None else score(head_answers(head, dev))
-            solved.append((on_dev, candidate, cloned_state(head), head.penalty))
-    _, best, state, head.penalty = max(solved, key=lambda entry: entry[0])
     if isinstance(head, LabelHead):
-        head.weigh(best.weight, rows[best.names].targets)
-    if best.norm is not None:
-        head.set_norm(best.norm)
-    head.load_state_dict(state)
-    return best, {} if dev is None else {candidate: on_dev for on_dev, candidate, *_ in solved}
+        head.weigh(candidate.weight, rows.targets)
+    if candidate.norm is not None:
+        head.set_norm(candidate.norm)
+    head.fit_norm(rows.table.matrix())
+    head.penalty = head.penalty_of(candidate.penalty, rows.targets)
+    if isinstance(head, ClassificationHead):
+        _regression(head, rows, candidate.penalty, steps)
+    else:
+        _descent(head, rows, steps)
 
 
 def _regression(head: ClassificationHead, rows: HeadRows, penalty: float, steps: int) -> None:
@@ -156,7 +114,7 @@ def _regression(head: ClassificationHead, rows: HeadRows, penalty: float, steps:
             head.output.bias.sub_(head.prior.float())
 
 
-def _descent(head: TextHead, rows: HeadRows, penalty: float, steps: int) -> None:
+def _descent(head: TextHead, rows: HeadRows, steps: int) -> None:
     batch = rows.table.batch(np.arange(len(rows.table)), rows.targets)
     with torch.no_grad():
         x = head.norm(batch["features"]).double()
@@ -216,17 +174,15 @@ class FeatureSampler(EpochSampler):
         return self.table.batch(rows, [self.targets[row] for row in rows])
 
 
-def train_head(
-    head: Head, *, table: FeatureTable, targets: Sequence[Target], settings: Training, steps: int, seed: int
-) -> None:
+def train_head(head: Head, *, rows: HeadRows, settings: Training, steps: int, seed: int) -> None:
     """Train a head on frozen-encoder features with the training loop.
 
     Raises:
         TrainingError: the loss is not finite.
     """
-    head.fit_norm(table.matrix())
+    head.fit_norm(rows.table.matrix())
     alone = HeadAlone(head, above=lambda vectors, rows: vectors)
     state = TrainingState.fresh(alone, decayed(head.parameters()), settings=settings)
-    sampler = FeatureSampler(table, targets, batch_size=settings.batch_size, seed=seed)
+    sampler = FeatureSampler(rows.table, rows.targets, batch_size=settings.batch_size, seed=seed)
     for _ in train(state, sampler, settings=settings, total_steps=steps, seed=seed):
         pass

@@ -1,8 +1,7 @@
 """A words model beside an encoder (`finetune.<name>.words`): two ways to combine their probabilities.
 
     mean    p = (1 - w) p_encoder + w p_words
-    joint   p proportional to p_encoder exp(z), z the logits of the words: one logistic regression on the features of
-            the encoder beside the TF-IDF weights, because p_encoder is proportional to exp of its part of the logits
+    joint   p proportional to p_encoder exp(z), z the logits of the words; only in models of earlier versions
 
 Shapes: N rows, C labels.
 """

@@ -228,8 +228,8 @@ def test_tags_of_a_pipeline(save):
     classifier = load_classifier(model)
     words = ["a", "b", "c", "d"]
     encoded = classifier.encode([tuple(words)])
-    (features,) = (each for _, each in classifier.batches.features(encoded))
-    (scores,) = (each[0].softmax(-1).numpy() for each in classifier.batches.outputs([features]))
+    table = classifier.batches.table(encoded)
+    (scores,) = (each[0].softmax(-1).numpy() for each in classifier.batches.outputs(table))
     actual = run(" ".join(words))
     assert [entry["score"] for entry in actual] == pytest.approx(scores.max(1).tolist()[: len(actual)], abs=1e-4)
     assert [entry["entity"] for entry in actual] == [

@@ -1,0 +1,374 @@
+"""One training as a value, and what follows from it: its rows, model, pieces, and features of the frozen encoder."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Final, Literal
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from components.cluster.launcher import map_parallel
+from components.core import threads
+from components.core.artifacts import read_manifest
+from components.data.tasks.budgets import budget_name, sample_rows
+from components.data.tasks.data import Answer, Fields, Split
+from components.data.tasks.examples import TaskFacts, read_facts, read_split, strata_of
+from components.data.tasks.reading.labels import are_words, text_of
+from components.data.unlabelled_texts import read_unlabelled
+from components.learners.base import Rows
+from components.learners.task_models.base import Encoded, Task
+from components.learners.task_models.features import FeatureTable, cached
+from components.learners.task_models.fixed_batches import extract
+from components.learners.task_models.heads import ClassWeight, Head, LabelHead
+from components.learners.task_models.kinds import find_task
+from components.learners.task_models.model import TaskModel
+from components.learners.task_models.probe import HeadCandidate
+from components.learners.ways import way_of
+from components.learners.ways.base import Way
+from components.models import family as family_named
+from components.models.base import LanguageModel
+from components.models.encoder import KIND as ENCODER
+from components.models.encoder import architecture_of, build_model, count_parameters, family_of, load_encoder
+from components.settings.cluster import ClusterSettings
+from components.settings.finetune import FinetuneSettings, ReadingSettings
+from components.settings.section import Section, Start
+from components.tokenization import Tokenizer
+from components.training.checkpoint import CheckpointStore, fingerprint
+from components.training.precision import Precision, first_device, product_size
+from components.training.rng import counter_seed
+
+#: Bytes that every process occupies on a GPU: the CUDA context, and workspaces of cuBLAS and cuDNN.
+PROCESS: Final = 10**9
+#: Tensors of float32 per parameter: weights, gradient, two moments of AdamW, best weights so far.
+COPIES: Final = 5
+#: Assumed dimension of an attention head.
+HEAD: Final = 64
+#: Up to this number of pieces, encoding in this process takes less time than starting worker processes.
+FEW_PIECES = 250_000
+#: The texts that a training labels, and the names of the labels, as splits.
+LABELS, NAMES = "labels", "names"
+
+
+class FinetuneJob(Section):
+    """Inputs of the stage.
+
+    Attributes:
+        family: block of `pretrain` that the encoder comes from.
+        start: initialisation of the encoder.
+        examples: output directory of the stage `examples`.
+        settings: `finetune.<family>`.
+        words: output of the stage `unlabelled`, whose texts words models read, as in the stage `baseline`.
+        baselines: output of the stage `baseline`, whose words models are combined with the encoder; None: none are.
+        code: digest of the code and libraries that the stage can reach; part of the keys of checkpoints and features.
+    """
+
+    task: str
+    family: str
+    start: Start | Literal["task-adapted"]
+    examples: Path
+    encoder: Path
+    output: Path
+    settings: FinetuneSettings
+    words: Path | None = None
+    baselines: Path | None = None
+    code: str = ""
+    cluster: ClusterSettings = ClusterSettings()
+
+    @property
+    def system(self) -> str:
+        return f"{self.family}-{self.start}"
+
+
+@dataclass(frozen=True)
+class Fit:
+    """All inputs of the training of one task; plain values, to be sent to another process.
+
+    Attributes:
+        job: of the stage; its settings are those of the training.
+        budget: rows per stratum; -1 for all.
+        key: of the checkpoints.
+        tables: `cluster.features`.
+        texts: texts without labels, of which the training learns the `teachers`' predictions. Without teachers, it
+            labels them for students, in place of test.
+        temperature: of the sampling of tasks that are trained together.
+        fold: of a cross-validation with `folds` folds, whose rows are not read, and are predicted; None: the training
+            reads all rows of the budget.
+        left_out: digests of inputs that are not read, because another task of the run is scored on them.
+        rounds: number of runs of the same length, one after another and this one included, for which a limit of time
+            has to suffice (`components.core.clock`).
+        head: choice of a head that is solved on frozen features; None: the head is not solved.
+        stop: evaluation after which the training ends; 0: before it, with the head on the frozen encoder. None: it is
+            scored at every evaluation.
+        calibration: of the head (`CalibratedHead.calibration`); None: the head has none, or fits it on dev.
+    """
+
+    job: FinetuneJob
+    budget: int
+    seed: int
+    precision: Precision
+    key: str
+    tables: Path
+    texts: Path | None = None
+    teachers: tuple[Path, ...] = ()
+    temperature: float = 1.0
+    fold: int | None = None
+    folds: int = 0
+    left_out: frozenset[bytes] = frozenset()
+    rounds: int = 1
+    head: HeadCandidate | None = None
+    stop: int | None = None
+    calibration: float | None = None
+
+    @property
+    def settings(self) -> FinetuneSettings:
+        return self.job.settings
+
+    @property
+    def way(self) -> Way:
+        return way_of(self.settings)
+
+    @property
+    def facts(self) -> TaskFacts:
+        return read_facts(self.job.examples)
+
+    @property
+    def task(self) -> Task:
+        return find_task(self.facts.kind)
+
+    @property
+    def trained(self) -> bool:
+        return is_trained(self.job.encoder)
+
+    @property
+    def labels(self) -> Path | None:
+        """The texts that the training labels for students."""
+        return None if self.teachers else self.texts
+
+    @property
+    def store(self) -> CheckpointStore:
+        return CheckpointStore(self.job.cluster.storage, key=self.key)
+
+    def rows(self) -> Rows:
+        """All rows of the label budget, or those outside of the fold.
+
+        Raises:
+            ConfigError: the rows are too few for a cross-validation.
+        """
+        rows = Rows.of(self.job.examples, self.budget, self.seed, most=self.folds or None)
+        return rows if self.fold is None else rows.without(self.fold, further=self.left_out)
+
+    def encode(self, model: TaskModel, tokenizer: Tokenizer, rows: Sequence[Fields]) -> list[Encoded]:
+        return self.task.encode(rows, tokenizer, model.encoder, self.settings)
+
+    def features(self, split: str) -> FeatureTable:
+        """The features of `fields_of` by the encoder before training.
+
+        Raises:
+            ArtifactError: encoder or examples are incomplete, or the features cannot be written.
+        """
+        fields = fields_of(self, split)
+
+        def extracted(file: Path) -> FeatureTable:
+            model, tokenizer = build(self)
+            return extract(model, self.encode(model, tokenizer, fields), precision=self.precision, file=file)
+
+        return cached(self.tables, f"{self.features_key}-{fingerprint(fields=fields)}", extracted)
+
+    @cached_property
+    def features_key(self) -> str:
+        """Equal for trainings with the same encoder weights and the same reading of rows."""
+        job, settings = self.job, self.settings
+        return fingerprint(
+            encoder=read_manifest(job.encoder, kind=ENCODER).digest,
+            # Random encoders differ from seed to seed, and so do their features.
+            weights=None if self.trained else self.seed,
+            kind=self.facts.kind,
+            reading=settings.model_dump(mode="json", include=set(ReadingSettings.model_fields)),
+            task_tokens=settings.own_task_tokens and family_named(family_of(job.encoder)).task_tokens,
+            precision=self.precision,
+            code=job.code,
+        )
+
+
+#: The tasks that are trained around one encoder: one, but for the stage `together`; of the same settings, seed,
+#: precision and key.
+Fits = tuple[Fit, ...]
+
+
+def is_trained(encoder: Path) -> bool:
+    """Whether the weights of an encoder directory are trained, not random."""
+    return bool(read_manifest(encoder, kind=ENCODER).facts.get("trained", True))
+
+
+def title_of(fits: Fits) -> str:
+    """Name in monitoring, such as `20 labels seed 1` or `20 labels seed 1 fold 0`."""
+    budgets = " and ".join(dict.fromkeys(budget_name(fit.budget) for fit in fits))
+    return f"{budgets} labels seed {fits[0].seed}" + ("" if fits[0].fold is None else f" fold {fits[0].fold}")
+
+
+def build(fit: Fit) -> tuple[TaskModel, Tokenizer]:
+    encoder, tokenizer = load_initial_encoder(fit)
+    return with_head(fit, encoder), tokenizer
+
+
+def load_initial_encoder(fit: Fit) -> tuple[LanguageModel, Tokenizer]:
+    """The stored encoder, or a randomly initialised one if it is untrained; and its tokenizer."""
+    loaded = load_encoder(fit.job.encoder)
+    encoder = loaded.model
+    if not loaded.trained:
+        encoder = fresh_encoder(fit, encoder)
+        encoder.bind(loaded.tokenizer)
+    encoder.set_dropout(fit.settings.dropout)
+    return encoder, loaded.tokenizer
+
+
+def fresh_encoder(fit: Fit, encoder: LanguageModel) -> LanguageModel:
+    """A model of the same architecture with random weights from the seed, and the same static channel."""
+    torch.manual_seed(counter_seed(fit.seed, "encoder"))
+    sizes = encoder.config.model_dump(mode="json", exclude={"vocabulary"})
+    fresh = build_model(family_of(fit.job.encoder), vocabulary=encoder.config.vocabulary, settings=sizes)
+    channels = ((encoder.static_vectors(), fresh.static_vectors()), (encoder.static_words(), fresh.static_words()))
+    for given, table in channels:
+        if given is not None and table is not None:
+            table.copy_(given)
+    return fresh
+
+
+def with_head(fit: Fit, encoder: LanguageModel) -> TaskModel:
+    """The encoder with the task's head, initialised with the seed."""
+    torch.manual_seed(counter_seed(fit.seed, "head"))
+    model = TaskModel(encoder, task=fit.task, settings=fit.settings, labels=fit.facts.labels)
+    # The training loop checks the mode of the top module only, so all modules start in the same mode.
+    return model.to(first_device()).eval()
+
+
+def label_fields(facts: TaskFacts) -> list[list[Fields]]:
+    """The texts of each label, as inputs of the model."""
+    return [[(text,) for text in facts.label_texts.get(label) or [text_of(label)]] for label in facts.labels]
+
+
+def names_of(fit: Fit) -> Sequence[bool | None]:
+    """Whether a training learns from the names of the labels (`label_names`): [True], or [True, False] if both are
+    compared, or [None] if the settings ask for no names or it cannot use them: a name such as `HUM` says little."""
+    asked, task = fit.settings.label_names, fit.task
+    if asked == "none" or not (task.single and task.labels_rows):
+        return [None]
+    if asked == "always":
+        return [True]
+    return [True, False] if are_words(text for texts in label_fields(fit.facts) for (text,) in texts) else [None]
+
+
+def weights_of(fit: Fit, head: Head, main: str) -> Sequence[ClassWeight | None]:
+    """Candidates of `class_weight`, the preferred first; [None] if there is no choice: another kind of head, `accuracy`
+    as the primary metric `main`, or labels that are equally frequent.
+
+    Macro averages count all classes alike, as `balanced` does; one standard error would keep what is first.
+    """
+    asked = fit.settings.class_weight
+    if not isinstance(head, LabelHead) or asked == "none" or main == "accuracy":
+        return [None]
+    if not head.log_prior(fit.rows().run.labelled.targets).any():
+        return [None]
+    if asked == "balanced":
+        return ["balanced"]
+    return ["balanced", "none"] if main.startswith("macro") else ["none", "balanced"]
+
+
+def gpu_bytes(fits: Iterable[Fit]) -> int:
+    """Estimated bytes that the largest of these trainings needs on a GPU, for its placement only; 0 without any.
+
+    A layer of width h stores h (34 + 5 a T / h) bytes per position for the backward pass, with activations of 16 bits,
+    T positions and a attention heads (Korthikanti et al. 2022, equation 1). A Transformer layer has 12 h^2 parameters.
+    """
+    distinct = {(fit.job.encoder, fit.precision, fit.settings.step_rows, fit.settings.max_length): fit for fit in fits}
+    return max(map(_bytes_of, distinct.values()), default=0)
+
+
+def _bytes_of(fit: Fit) -> int:
+    model = architecture_of(fit.job.encoder)
+    layers = max(1, len(model.layer_groups()) - 1)
+    width = (product_size(model) / (12 * layers)) ** 0.5
+    length = fit.settings.max_length
+    position = width * (34 + 5 * length / HEAD) * (1 if fit.precision == "bf16" else 2)
+    activations = fit.settings.step_rows * length * layers * position
+    return int(PROCESS + 4 * COPIES * count_parameters(model) + activations)
+
+
+def all_training_rows(fit: Fit, train: Split) -> NDArray[np.int64]:
+    """Indices, ascending, of the training rows of all budgets, and of all seeds with the same encoder weights."""
+    facts = fit.facts
+    strata, seeds = strata_of(train, facts.kind), facts.seeds if fit.trained else [fit.seed]
+    return np.unique(
+        np.concatenate([sample_rows(strata, budget, seed=seed)[0] for budget in facts.budgets for seed in seeds])
+    )
+
+
+def training_features(fit: Fit, whole: Split, rows: NDArray[np.int64]) -> FeatureTable:
+    """The features of some rows of train."""
+    return fit.features("train").take(np.searchsorted(all_training_rows(fit, whole), rows))
+
+
+def fields_of(fit: Fit, split: str) -> list[Fields]:
+    """The rows of a split whose features trainings read: `all_training_rows` of train; one for each text of the labels
+    of `names`."""
+    if split == NAMES:
+        return [fields for texts in label_fields(fit.facts) for fields in texts]
+    if split == LABELS:
+        assert fit.labels is not None, "it labels no texts"
+        return read_unlabelled(fit.labels)
+    whole = read_split(fit.job.examples, split)
+    return (whole.take(all_training_rows(fit, whole)) if split == "train" else whole).fields
+
+
+def tables_of(fit: Fit) -> list[str]:
+    """The splits whose features a training reads."""
+    alone, on_dev = not fit.way.trains_encoder, fit.facts.selection == "dev"
+    reads = {
+        "dev": on_dev,
+        "train": fit.settings.head_steps > 0 or alone or not on_dev,
+        # Only the way to learn that cross-validation chooses predicts test.
+        "test": alone and fit.labels is None and (on_dev or fit.stop is not None),
+        NAMES: any(names_of(fit)),
+        LABELS: fit.labels is not None and (alone or fit.stop == 0),
+    }
+    return [split for split, is_read in reads.items() if is_read]
+
+
+def compute_all(fits: Iterable[Fit], *, cluster: ClusterSettings) -> None:
+    """Compute the missing tables of features that the trainings read, with one thread each."""
+    tables = list({(fit.features_key, split): (fit, split) for fit in fits for split in tables_of(fit)}.values())
+    if sum(len(fields_of(*table)) * table[0].settings.max_length for table in tables) > FEW_PIECES:
+        for _ in map_parallel(_compute, tables, settings=cluster, gpu_bytes=gpu_bytes(fit for fit, _ in tables)):
+            pass
+    else:
+        with threads.limited(1):
+            for table in tables:
+                _compute(table)
+
+
+def _compute(table: tuple[Fit, str]) -> None:
+    fit, split = table
+    fit.features(split)
+
+
+def pack(name: str, answers: Sequence[Answer]) -> dict[str, Tensor]:
+    """Answers of different lengths as two tensors of a checkpoint: the values, and the lengths."""
+    flat = np.concatenate([*answers, np.zeros(0, dtype=np.float32)])
+    lengths = np.asarray([len(answer) for answer in answers], dtype=np.int64)
+    return {name: torch.from_numpy(flat), f"{name}.lengths": torch.from_numpy(lengths)}
+
+
+def unpack(name: str, tensors: Mapping[str, Tensor]) -> list[Answer]:
+    ends = np.cumsum(tensors[f"{name}.lengths"].numpy())
+    return np.split(tensors[name].numpy(), ends[:-1])
+
+
+def below(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """The tensors whose names start with a prefix, without it."""
+    return {name.removeprefix(prefix): value for name, value in tensors.items() if name.startswith(prefix)}
