@@ -20,11 +20,10 @@ from components.settings.imports import Import, localised
 from components.settings.loading import load_params, read_file
 from components.settings.registry import SQLITE
 from flows import summary
-from flows.execution import DVC, read_plan, run_command, run_headstart
+from flows.execution import DVC, run_command, run_headstart
 from flows.flow_run import show_table, show_text
-from flows.plan import Plan, Stage
-from flows.processes import working
-from flows.repository import STATE, environment, find_root, locked, pipeline_of, recorded_outputs
+from flows.plan import Plan, Stage, read_plan
+from flows.repository import STATE, find_root, locked, pipeline_of, recorded_outputs
 from flows.telemetry import Monitor
 from flows.terminal import StageError, terminal
 
@@ -40,7 +39,7 @@ IMPORT_S, DRIFT_S = 6 * 3600.0, 1800.0
 STORES = "components.registry.tracking.local_stores"
 RECORD = "registry.json"
 #: Modules of the commands of every run.
-COMMANDS = ("components.cli.main", "components.pipeline.identity")
+COMMANDS = ("dvc.repo", "components.cli.main", "components.pipeline.identity")
 #: Free space that must remain beside the estimate of a run's outputs.
 SPARE_BYTES = 10**9
 
@@ -55,21 +54,14 @@ def begin(file: Path, *, rebuild: bool = False) -> Iterator[tuple[Path, Plan]]:
     root = find_root(file.parent)
     for made in make_project(root):
         terminal.say(f"made {made} for the versions of data and models", source="init", stays=True)
-    with (
-        locked(root, what=f"retrain {os.path.relpath(file)}", say=terminal.say),
-        working(root, environment=environment(root)),
-    ):
+    with locked(root, what=f"retrain {os.path.relpath(file)}", say=terminal.say):
         bring(file, root=root)
         check_drift(file, root=root)
         if rebuild:
             request(load_params(file), "headstart retrain --rebuild", root=root)
         pipeline = pipeline_of(file, root=root)
         commit_project(root)
-        try:
-            plan = read_plan(pipeline, root=root)
-        except StageError as error:  # recorded as the end of the run
-            plan = Plan(stages=(), problem=str(error))
-        yield root, plan
+        yield root, read_plan(pipeline, root=root)
 
 
 def bring(file: Path, *, root: Path) -> list[Path]:

@@ -1,10 +1,11 @@
-"""A run of the pipeline: its stages in topological order, and how one is executed (`dvc repro --single-item STAGE`).
-This module does not import Prefect."""
+"""A run of the pipeline: its stages in topological order, and how each is executed. This module does not import
+Prefect."""
 
 from __future__ import annotations
 
 import math
-import re
+import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Executor, Future, ThreadPoolExecutor, wait
@@ -13,7 +14,6 @@ from contextvars import copy_context
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
 from components.cluster.session import session
 from components.core.artifacts import changing_data
@@ -26,9 +26,9 @@ from components.pipeline.stages import DISTRIBUTED
 from components.settings.loading import load_params
 from components.settings.params import Params
 from flows import processes, summary, warm
-from flows.execution import DVC, add_folder, read_plan, run_command, run_dvc, run_headstart, say
+from flows.execution import add_folder, run_command, run_headstart, say
 from flows.flow_run import log
-from flows.plan import Plan, Stage
+from flows.plan import Plan, Stage, read_plan
 from flows.repository import data_to_pull, environment, find_root, locked, pipeline_of
 from flows.run import (
     AFTERWARDS,
@@ -146,13 +146,6 @@ class Spending:
         self._since = now
 
 
-#: DVC's messages about a stage that it did not run -> outcome; otherwise "Completed".
-OUTCOMES = {
-    re.compile(r"^Stage '.*' didn't change, skipping$"): "Skipped",
-    re.compile(r"^Stage '.*' is cached - skipping run"): "Cached",
-}
-
-
 #: Reproduces a stage, and repeats one that crashes: stage and root of the repository -> its outcome: Completed, Cached
 #: (the output of an earlier run was restored) or Skipped. Several threads may call it.
 Run = Callable[[Stage, Path], str]
@@ -202,10 +195,7 @@ def act_on_registry(params: Path, *, run: Run) -> None:
     file = params.resolve()
     root = find_root(file.parent)
     announce()
-    with (
-        locked(root, what=f"promote {params}", say=terminal.say),
-        processes.working(root, environment=environment(root)),
-    ):
+    with locked(root, what=f"promote {params}", say=terminal.say):
         warm.serve([STORES], environment(root))
         plan = read_plan(pipeline_of(file, root=root), root=root)
         plan.refuse_problem()
@@ -344,21 +334,18 @@ def reproduce(stage: Stage, root: Path) -> str:
         "the outputs so far are kept, and the next run resumes this stage"
     )
     limit_s, beyond = (left, stop) if left < stage.limit_s else (stage.limit_s, None)
-    variables = {FILE: stage.measurements} if stage.measurements else {}
-    options: dict[str, Any] = {
-        "source": stage.name,
-        "root": root,
-        "limit_s": limit_s,
-        "beyond": beyond,
-        "variables": variables,
-    }
-    if processes.in_main_thread():
-        lines, _ = run_dvc("reproduce", {"stage": stage.address, "force": stage.force}, **options)
-    else:
-        # Beside other stages. DVC holds its lock while it hashes their outputs.
-        forced = ["--force"] if stage.force else []
-        lines = run_command((*DVC, "--wait-for-lock", "repro", "--single-item", *forced, stage.address), **options)
-    return next((name for text, name in OUTCOMES.items() if any(map(text.match, lines))), "Completed")
+    forced = ("force",) if stage.force else ()
+    with tempfile.TemporaryDirectory(prefix="headstart-") as folder:
+        outcome = Path(folder) / "outcome"
+        run_command(
+            (sys.executable, "-m", "flows.reproduce", stage.address, str(outcome), *forced),
+            source=stage.name,
+            root=root,
+            limit_s=limit_s,
+            beyond=beyond,
+            variables={FILE: stage.measurements} if stage.measurements else {},
+        )
+        return outcome.read_text(encoding="utf-8")
 
 
 def is_retriable(error: BaseException) -> bool:

@@ -19,7 +19,7 @@ ROLES = (
     ("flow", ("flows.retrain",)),
     ("command", ("headstart stage", "components.cli check")),
     ("pool", ("multiprocessing",)),
-    ("dvc", ("-m dvc", "flows.dvc_process")),
+    ("dvc", ("-m dvc",)),
 )
 WARM = "multiprocessing.forkserver"
 #: Number of attempts of a run after the last kill: retries of a stage are used up by kills, so a run may end.
