@@ -16,11 +16,11 @@ from sklearn.utils import Tags
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted
 
-from headstart.fitting import Kind, fit
+from headstart.fitting import fit
 from headstart.model import Model
 from headstart.report import Report
 from headstart.tables import Data, InputError
-from headstart.tasks import holds_pairs, indicator_labels, name_of
+from headstart.tasks import Kind, holds_pairs, indicator_labels, name_of
 
 
 class _Estimator(BaseEstimator):

@@ -9,17 +9,16 @@ comes from predictions by systems that were chosen without the row's fold.
 
 import contextlib
 import io
-import json
 import math
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Any, Final
 
 import numpy as np
 
-from components.core.artifacts import MANIFEST, json_of, read_manifest, write_atomic
+from components.core.artifacts import MANIFEST, json_of, read_manifest
 from components.core.clock import OutOfTimeError, clock, end_of, seconds_left, until
 from components.core.errors import extras
 from components.core.outputs import claim_folder
@@ -37,11 +36,10 @@ from components.settings.completion import IMPORTED, IMPORTED_TRAINING, TRAINED,
 from components.settings.finetune import FinetuneSettings
 from components.settings.minutes import FIRST_MINUTES
 from components.settings.systems import System
-from components.settings.tasks import TaskSource
 from headstart.model import Model
 from headstart.report import ANSWERED, Report, Tried, bounds_of, contradicted, dependent, inseparable, tried_of
 from headstart.tables import Data, InputError
-from headstart.tasks import GROUP, TaskRows, name_of, read_task, read_unlabelled
+from headstart.tasks import Kind, TaskRows, name_of, read_task, read_unlabelled
 
 #: Names of the task and of the start in progress lines and results.
 TASK: Final = "task"
@@ -54,7 +52,6 @@ FOR_WORDS = 25_000
 READS_LABELS: Final = ("classification", "multilabel")
 #: Seconds below which a limit of time leaves out the start: importing what trains it takes some.
 LEAST_SECONDS = 15
-Kind = Literal["classification", "multilabel", "regression", "pair", "similarity", "tagging"]
 
 
 @extras()
@@ -225,24 +222,14 @@ class _Work:
         seed: int,
     ) -> None:
         self.folder, self.task = folder, task
-        rows = task.records()
-        self._write("train.jsonl", rows)
-        # A task has a test split; nothing is chosen by it, and one row is the least.
-        self._write("test.jsonl", rows[:1])
-        source = TaskSource(
-            path=str(folder / "data"),
-            kind=task.kind,
-            dev=None,
-            budgets=["all"],
-            seeds=[seed],
-            selection="budget",
-            folds=min(folds, len(rows)),
-            language=task.language,
-            overlap="report",
-            label_texts=texts,
-            group=None if task.groups is None else GROUP,
-        )
-        self.examples = examples(ExamplesJob(task=TASK, source=source, output=folder / "examples"))
+        given = {
+            "seeds": [seed],
+            "folds": min(folds, len(task.fields)),
+            "language": task.language,
+            "label_texts": texts,
+        }
+        job = ExamplesJob(task=TASK, source=task.source.model_copy(update=given), output=folder / "examples")
+        self.examples = examples(job, task.examples)
         self.free = (
             write_texts(folder / "unlabelled", unlabelled, examples=self.examples, most=FOR_WORDS)
             if unlabelled
@@ -337,11 +324,6 @@ class _Work:
             Path(start).name, load_tokenizer(encoder / TOKENIZER), texts, language=self.task.language
         )
         return [f"{warning}."] if warning else []
-
-    def _write(self, name: str, rows: Sequence[dict[str, Any]]) -> None:
-        path = self.folder / "data" / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        write_atomic(path, "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows))
 
 
 def candidates_of(output: Path, records: Sequence[dict[str, Any]]) -> list[_Candidate]:

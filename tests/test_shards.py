@@ -16,7 +16,7 @@ import pytest
 from components.cluster import shards
 from components.cluster.shards import Facts, Work, sharded
 from components.core.artifacts import read_manifest
-from components.data.ingestion import duplicates, parts
+from components.data.ingestion import parts
 from components.data.ingestion.stage import JUDGED, IngestJob, ingest
 from components.settings.cluster import ClusterSettings
 from components.settings.data import CorpusSource, IngestSettings
@@ -28,9 +28,8 @@ ROOT = Path(__file__).parents[1]
 
 @pytest.fixture
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Small sizes, so that a corpus has several parts and ranges of keys."""
+    """Small sizes, so that a corpus has several parts."""
     monkeypatch.setattr(parts, "PART_BYTES", 20_000)
-    monkeypatch.setattr(duplicates, "RANGE_KEYS", 60)
 
 
 @pytest.fixture
@@ -147,9 +146,9 @@ DRIVER = """
 import sys
 from pathlib import Path
 from components.cluster import shards
-from components.data.ingestion import duplicates, parts
+from components.data.ingestion import parts
 from tests.test_shards import ingest, job
-parts.PART_BYTES, duplicates.RANGE_KEYS, shards.PARALLEL_BYTES = 20_000, 60, int(sys.argv[2])
+parts.PART_BYTES, shards.PARALLEL_BYTES = 20_000, int(sys.argv[2])
 ingest(job(Path(sys.argv[1]), "out"))
 """
 
@@ -225,7 +224,6 @@ def test_a_killed_node_or_head_loses_only_the_steps_in_flight(tmp_path, small):
 @pytest.mark.slow
 def test_steps_over_a_bucket(tmp_path, monkeypatch, many, s3):
     s3.create_bucket(Bucket="shards")
-    monkeypatch.setattr(duplicates, "RANGE_KEYS", 150)
     write_raw(tmp_path / "raw", files=3)
     here = digest(ingest(job(tmp_path, "here")))
     # A cluster whose tasks run in this process.

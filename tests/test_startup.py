@@ -59,7 +59,6 @@ def write_registry(folder: Path) -> None:
         (["versions", model["name"]], [model]),
         (["alias", model["name"], "champion"], model),
         (["read_log", LEDGER], [{"1": json.dumps(entry)}, {}]),
-        (["parameters", model], {}),
         (["document", model, PROVENANCE], None),
     ]
     known = {json.dumps(call, sort_keys=True): answer for call, answer in answers}

@@ -94,7 +94,7 @@ def test_a_server_that_ends_after_the_connection(monkeypatch):
     version = Version("model", "1", "", "run")
     for request in (
         lambda: registry.alias("model", "champion"),
-        lambda: registry.parameters(version),
+        lambda: registry.location(version),
         lambda: registry.find_number("model", "1"),
         lambda: registry.versions("model"),
     ):

@@ -10,7 +10,7 @@ import errno
 import os
 import shutil
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Self
@@ -30,6 +30,19 @@ class HeadstartError(Exception):
     #: One message per problem, if there are several.
     problems: Sequence[str] = ()
 
+    def __init__(self, what: str = "", *, where: object = "", key: str = "", do: str = "") -> None:
+        """`where`: file and line, or another place; `key`: of the setting that is concerned; `do`: the remedy, in which
+        `{key}` stands for the key as the user sets it: in params.yaml, as a flag or as an argument."""
+        super().__init__(what)
+        self.what, self.where, self.key, self.do = what, where, key, do
+
+    def said(self, named: Callable[[str], str] = str, *, where: object = None) -> str:
+        """The message: where, what, and what to do. `named`: key -> its name for the user; `where`: another name of the
+        place."""
+        place = self.where if where is None else where
+        do = self.do.replace("{key}", named(self.key))
+        return f"{place}{': ' * bool(place)}{self.what}{'; ' * bool(do)}{do}"
+
     @classmethod
     def listing(cls, problems: Sequence[str], *, what: str = "problem(s)", where: str = "") -> Self:
         """One error of several problems; `where`: the file that they are in."""
@@ -40,7 +53,7 @@ class HeadstartError(Exception):
 
     def __str__(self) -> str:
         """The message without passwords and tokens, wherever it is shown or written."""
-        return masked(super().__str__())
+        return masked(self.said())
 
 
 class TransientError(HeadstartError):
@@ -153,27 +166,30 @@ def why_not(error: OSError) -> str:
     return error.strerror or str(error)
 
 
-def disk_full(error: BaseException) -> DiskSpaceError | None:
-    """The error of a full disk or an exhausted quota that is the cause of `error`; None if it has other causes."""
+def _causes(error: BaseException) -> Iterator[BaseException]:
     cause: BaseException | None = error
     while cause is not None:
+        yield cause
+        cause = cause.__cause__ or cause.__context__
+
+
+def disk_full(error: BaseException) -> DiskSpaceError | None:
+    """The error of a full disk or an exhausted quota that is the cause of `error`; None if it has other causes."""
+    for cause in _causes(error):
         if isinstance(cause, shutil.Error) or (isinstance(cause, OSError) and cause.errno in _FULL):
             why = f"{cause.filename}: " * bool(cause.filename) + why_not(cause)
             return DiskSpaceError(f"{why}; `headstart gc` lists what can be deleted; then run this again")
-        cause = cause.__cause__ or cause.__context__
     return None
 
 
 def not_permitted(error: BaseException) -> ConfigError | None:
     """The error of a file or folder that this user may not read or write; None for any other exception."""
-    cause: BaseException | None = error
-    while cause is not None:
+    for cause in _causes(error):
         if isinstance(cause, OSError) and cause.errno in (errno.EACCES, errno.EPERM, errno.EROFS) and cause.filename:
             return ConfigError(
                 f"{cause.filename}: {os.strerror(cause.errno)}; change its permissions, or use a copy of the project "
                 "in a folder of your own"
             )
-        cause = cause.__cause__ or cause.__context__
     return None
 
 

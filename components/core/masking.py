@@ -61,22 +61,18 @@ def masked_values(value: Any, *, secret: bool = False) -> Any:
     return masked(value) if isinstance(value, str) else value
 
 
-def masked_json(value: Any) -> Any:
+def masked_json(value: Any, keys: Collection[str] | None = None) -> Any:
     """A JSON value with masked strings, whatever its keys: of a value whose keys are names of files or tasks. Numbers
-    stay as they are."""
+    stay as they are. With `keys`, of a record, only its free text, the values of these keys at any depth: names,
+    digests and verdicts in it are compared, and one of them may equal a password by chance."""
     if isinstance(value, Mapping):
-        return {masked(str(key)): masked_json(inner) for key, inner in value.items()}
+        every = {key: None if keys is None or key in keys else keys for key in value}
+        return {
+            masked(str(key)) if keys is None else key: masked_json(inner, every[key]) for key, inner in value.items()
+        }
     if isinstance(value, list | tuple):
-        return [masked_json(inner) for inner in value]
-    return masked(value) if isinstance(value, str) else value
-
-
-def masked_parts(value: Any, keys: Collection[str]) -> Any:
-    """A JSON record whose free text, the values of these keys at any depth, is masked. Names, digests and verdicts in
-    it are compared, and one of them may equal a password by chance."""
-    if isinstance(value, Mapping):
-        return {key: masked_json(inner) if key in keys else masked_parts(inner, keys) for key, inner in value.items()}
-    return [masked_parts(inner, keys) for inner in value] if isinstance(value, list | tuple) else value
+        return [masked_json(inner, keys) for inner in value]
+    return masked(value) if isinstance(value, str) and keys is None else value
 
 
 def is_secret(key: str) -> bool:

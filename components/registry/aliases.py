@@ -24,6 +24,7 @@ from components.registry.ledger import (
     is_version,
     missing_champion,
     none_promoted,
+    numbered,
     taint_in_words,
 )
 from components.registry.reading import Reading
@@ -210,10 +211,7 @@ def assign(settings: RegistrySettings, task: str, *, version: str, reason: str, 
 
     registry = connect(with_models(settings))
     model, alias = settings.model_name(task), settings.alias
-    chosen = registry.find_number(model, version)
-    if chosen is None:
-        numbers = ", ".join(each.number for each in registry.versions(model))
-        raise RegistryError(f"{model}: has no version {version}; existing versions: {numbers or 'none'}")
+    chosen = numbered(registry, model, version)
     if not chosen.digest or chosen.tags.get("kind") != "classifier":
         raise RegistryError(f"{chosen.label}: was not registered by Headstart as a classifier; choose another version")
     ledger = Ledger(registry)

@@ -15,7 +15,7 @@ from components.core.errors import ArtifactError, RegistryError, SchemaError
 from components.learners.abstention import abstaining
 from components.learners.loading import load_model
 from components.learners.prediction import Classifier
-from components.registry.ledger import Ledger, missing_champion, none_promoted
+from components.registry.ledger import Ledger, missing_champion, none_promoted, numbered
 from components.registry.reading import Reading
 from components.registry.version import Version
 from components.settings.registry import RegistrySettings, with_models
@@ -39,15 +39,6 @@ def find_champion(registry: Registry | Reading, task: str) -> Version:
     return version
 
 
-def _numbered(registry: Registry | Reading, task: str, number: str) -> Version:
-    """A version of a task; raises RegistryError, with the numbers that exist, if there is no such version."""
-    name = registry.settings.model_name(task)
-    if (version := registry.find_number(name, number)) is None:
-        numbers = ", ".join(each.number for each in registry.versions(name)) or "none"
-        raise RegistryError(f"--version: {name} has no version {number}; versions: {numbers}")
-    return version
-
-
 @contextmanager
 def fetched_champion(
     settings: RegistrySettings, task: str, *, number: str = "", directory: Path | None = None
@@ -55,7 +46,8 @@ def fetched_champion(
     """The champion of a task, or its version with a number, and its bundle, as `find_champion` and `fetched`; MLflow is
     asked only for what `Reading` does not know."""
     registry = Reading(with_models(settings))
-    version = _numbered(registry, task, number) if number else find_champion(registry, task)
+    model = settings.model_name(task)
+    version = numbered(registry, model, number) if number else find_champion(registry, task)
     with fetched(registry, version, directory=directory) as bundle:
         yield version, bundle
 

@@ -52,8 +52,6 @@ METHOD = 4
 #: In place of the name of a system: the baseline with the highest score on test. Choosing it on test favours the
 #: baselines.
 BEST_BASELINE: Final = "the best baseline"
-#: Beginning of the part of a version's description that a decision writes.
-DECIDED: Final = "\n\nDecision: "
 
 
 class PromoteJob(Section):
@@ -210,7 +208,7 @@ class Contest:
 
     def _recorded(self, candidate: Version, made: Callable[[], Decision], *, key: str, again: bool = False) -> Decision:
         """The last decision in the ledger with this key, otherwise, and with `again`, a new one, which is written to
-        the ledger, the tag and the description of the candidate."""
+        the ledger and a tag of the candidate."""
         stored = [entry["decision"] for entry in self.state.decisions if entry["key"] == key]
         earlier = Decision.of(stored[-1]) if stored else None
         # A verdict without a comparison (too slow, unreadable files) is not final; the decision is made again.
@@ -222,8 +220,6 @@ class Contest:
         registry, facts = self.ledger.registry, {"key": key, "decision": asdict(decision)}
         self.ledger.append("decision", model=self.state.model, alias=self.state.alias, facts=facts)
         registry.set_tag(candidate, "decision", "; ".join([decision.verdict, *decision.reasons]))
-        text, _, _ = registry.description(candidate).partition(DECIDED)
-        registry.describe(candidate, f"{text}{DECIDED}{decision.verdict}. {'; '.join(decision.reasons)}")
         return decision
 
     def outcome(self, decision: Decision, chosen: Version, state: State) -> dict[str, Any]:

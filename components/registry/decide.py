@@ -35,11 +35,12 @@ Bonferroni correction for the number of slices); any other loss is listed among 
 import math
 from bisect import bisect_left
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from statistics import NormalDist
 from typing import Any, Literal
 
 import numpy as np
+from pydantic import TypeAdapter
 from scipy import sparse
 
 from components.data.scoring import Scoring
@@ -281,7 +282,7 @@ class Decision:
     mode: Mode
     metric: str
     against: str
-    reasons: tuple[str, ...]
+    reasons: tuple[str, ...] = ()
     candidate_score: float | None = None
     champion_score: float | None = None
     gain: float | None = None
@@ -305,9 +306,7 @@ class Decision:
     @classmethod
     def of(cls, stored: Mapping[str, Any]) -> "Decision":
         """The decision of an entry of the ledger or of decision.json, which may have further keys."""
-        values = {each.name: stored[each.name] for each in fields(cls) if each.name in stored}
-        values |= {name: tuple(values.get(name, ())) for name in ("reasons", "warnings")}
-        return cls(**values | {"slices": tuple(SliceChange(**each) for each in values.get("slices", ()))})
+        return TypeAdapter(cls).validate_python(dict(stored))
 
     @property
     def figures(self) -> str:
@@ -372,13 +371,12 @@ def decide(
         units="rows" if clusters is None else "clusters",
         count=gain.units,
     )
-    scores = f"{title(metric)} {gain.candidate:.4f} against {gain.other:.4f} of {other.name}: gain {gain.value:+.4f}"
     if few := _too_few(rows, clusters):
-        return replace(decision, reasons=(few, scores))
+        return replace(decision, reasons=(few, decision.figures))
     assert decision.alpha is not None
     changes = slice_changes(rows, theirs, ours, rule, metric, decision.alpha)
     speed = _faster(candidate, other, rule) if rule.mode == "latency" else (True, "")
-    decision = _bounded(replace(decision, slices=changes), gain, rule, len(rows), scores, speed)
+    decision = _bounded(replace(decision, slices=changes), gain, rule, len(rows), speed)
     warning = _beyond(candidate, rule)
     return replace(decision, reasons=(*decision.reasons, *([warning] if warning else [])))
 
@@ -422,7 +420,7 @@ def _beyond(candidate: Scored, rule: PromotionRule) -> str:
 
 
 def _bounded(
-    decision: Decision, gain: Gain, rule: PromotionRule, rows: int, scores: str, speed: tuple[bool | None, str]
+    decision: Decision, gain: Gain, rule: PromotionRule, rows: int, speed: tuple[bool | None, str]
 ) -> Decision:
     """The decision with the bounds of the gain; `speed`: whether the candidate is faster (None: not known), in words
     too."""
@@ -430,6 +428,7 @@ def _bounded(
     alpha, threshold = decision.alpha, rule.threshold
     half, effect = half_width([gain.sampling], alpha), detectable(gain.sampling, alpha)
     low, high = gain.value - half, gain.value + half
+    decision = replace(decision, low=low, high=high, detectable=effect)
     needed, undecided = None, ""
     if low <= threshold < high:
         needed = units_needed(gain.value - threshold, gain.sampling, gain.units, error=alpha)
@@ -456,7 +455,7 @@ def _bounded(
     usual: tuple[Verdict, list[str]] = ("promote", [sentence] if sentence else [])
     verdict, reasons = next((entry for entry in table if entry[1]), usual)
     where = f"on {rows:,} test rows" + (f" in {gain.units:,} clusters" if decision.units == "clusters" else "")
-    further = [f"{scores}, between {low:+.4f} and {high:+.4f} (error of each bound: {alpha:.2%}) {where}"]
+    further = [f"{decision.figures} (error of each bound: {alpha:.2%}) {where}"]
     further += [
         f"{change}, which may be chance"
         for change in decision.slices
@@ -469,8 +468,7 @@ def _bounded(
             f"{first:.4f} to {effect:.4f}; label new test rows"
         )
     needed = needed if reasons == [undecided] else None
-    bounds = {"low": low, "high": high, "detectable": effect, "labels_needed": needed, "refresh": refresh}
-    return replace(decision, verdict=verdict, reasons=(*reasons, *further), **bounds)  # type: ignore[arg-type]
+    return replace(decision, verdict=verdict, reasons=(*reasons, *further), labels_needed=needed, refresh=refresh)
 
 
 def _few(change: SliceChange, units: str | None) -> str:

@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from components.core.environment import who
 from components.core.errors import RegistryError
-from components.core.masking import masked_parts
+from components.core.masking import masked_json
 from components.core.measurements import run_id
 from components.core.steps import step
 from components.registry.reading import LEDGER, Reading
@@ -175,12 +175,6 @@ class Ledger:
     def entries(self, model: str | None = None) -> list[Entry]:
         """The entries that concern a model, oldest first; without a model, every entry."""
         texts, marks = self._log.read()
-        # Early versions had a registered model of this name, whose versions were the entries.
-        if not texts and self.registry.versions(LEDGER):
-            raise RegistryError(
-                f"the registered model {LEDGER} has the ledger of an early version, which is not read any more; delete "
-                "or rename it in MLflow"
-            )
         entries = [_entry(position, text, marks) for position, text in texts.items()]
         return [entry for entry in entries if model is None or entry.model in (model, "")]
 
@@ -198,7 +192,7 @@ class Ledger:
         """
         content = {"schema": SCHEMA, "event": event, "model": model, "alias": alias, "by": who(), "run": run_id()}
         content |= {"time": datetime.now(UTC).isoformat(timespec="milliseconds"), "facts": dict(facts)}
-        text, identifier = json.dumps(masked_parts(content, FREE_TEXT)), uuid.uuid4().hex
+        text, identifier = json.dumps(masked_json(content, FREE_TEXT)), uuid.uuid4().hex
         while True:
             entries = self.entries()
             state = replay(entries, model=model, alias=alias)
@@ -234,6 +228,14 @@ def _entry(position: int, text: str, marks: Mapping[str, str]) -> Entry:
         raise RegistryError(f"{LEDGER}, {position}: written by a later version of Headstart; update this one")
     time = datetime.fromisoformat(content.pop("time"))
     return Entry(position, time, mark=marks.get(_mark(position), ""), **content)
+
+
+def numbered(registry: Registry | Reading, model: str, number: str) -> Version:
+    """A version of a model; raises RegistryError, with the numbers that exist, if there is no such version."""
+    if (version := registry.find_number(model, number)) is None:
+        numbers = ", ".join(each.number for each in registry.versions(model)) or "none"
+        raise RegistryError(f"{model}: has no version {number}; existing versions: {numbers}")
+    return version
 
 
 def is_version(version: Version, number: str, digest: str) -> bool:

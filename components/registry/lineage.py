@@ -6,7 +6,6 @@ import json
 import os
 import platform
 import socket
-import subprocess
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,7 +13,8 @@ from typing import Any, Final
 
 import pyarrow.parquet as pq
 
-from components.core.artifacts import Manifest, digest_text, json_of, read_manifest
+from components.core.artifacts import digest_text, json_of, read_manifest
+from components.core.commits import commit_of
 from components.core.data_version import UNKNOWN, DataVersion, data_versions, lock_stages
 from components.core.errors import ArtifactError
 from components.core.processors import cores, processor_name
@@ -73,13 +73,11 @@ class Lineage:
         _, paths = self._before(output)
         return {version.path: version.digest for path, version in self.inputs.items() if path in paths}
 
-    def datasets(self, output: Path) -> list[DataVersion]:
+    def datasets(self, output: Path) -> dict[str, str]:
         """Inputs of `output`: the data, then the outputs of other stages that its stage depends on, with DVC's MD5."""
         entries = [entry for _, stage in self.stages_of(output.as_posix()) for entry in stage.get("deps", [])]
-        made = [entry for entry in entries if entry.get("md5") and self.stages_of(entry["path"])]
-        return [DataVersion(path, digest) for path, digest in self.data_of(output).items()] + [
-            DataVersion(entry["path"], entry["md5"]) for entry in made
-        ]
+        made = {entry["path"]: entry["md5"] for entry in entries if entry.get("md5") and self.stages_of(entry["path"])}
+        return self.data_of(output) | made
 
     def tags(self, output: Path) -> dict[str, str]:
         """Tags of a model version."""
@@ -101,18 +99,9 @@ def read_lineage(project: Path, *, out: Path, data: Mapping[str, Path]) -> Linea
     counted = {name: stage for name, stage in stages.items() if name not in ("register", "promote")}
     digest = hashlib.sha256(json.dumps(counted, sort_keys=True, default=str).encode()).hexdigest()
     inputs = {Path(path).as_posix(): versions[name] for name, path in data.items()}
-    return Lineage(*_git(project), inputs, digest if counted else UNKNOWN, stages)
-
-
-def _git(project: Path) -> tuple[str, str]:
-    def ask(*arguments: str) -> str:
-        command = ["git", "-C", str(project), *arguments]
-        return subprocess.run(command, capture_output=True, text=True, timeout=20, check=True).stdout.strip()
-
-    try:
-        return ask("rev-parse", "HEAD"), "true" if ask("status", "--porcelain", "--untracked-files=no") else "false"
-    except (OSError, subprocess.SubprocessError):
-        return UNKNOWN, UNKNOWN
+    commit, changed, _ = (commit_of(project) or UNKNOWN).partition("-dirty")
+    dirty = UNKNOWN if commit == UNKNOWN else "true" if changed else "false"
+    return Lineage(commit, dirty, inputs, digest if counted else UNKNOWN, stages)
 
 
 def provenance(
@@ -120,8 +109,8 @@ def provenance(
 ) -> dict[str, Any]:
     """The provenance of the model in `output`, as a JSON object. Keys: schema; code {commit, dirty, stages}: digest of
     the code that each stage can reach; stages: DVC's entries of the model's stage and all stages before it; settings:
-    stage -> resolved settings; libraries; data: path -> digest; corpora: name -> {digest, md5, files, shards, keys,
-    rows, counts}; tasks: name -> {digests, md5, rows}; published: encoders that were imported, whose training text is
+    stage -> resolved settings; libraries; data: path -> digest; corpora and tasks: name -> {md5, digest, rows: of
+    each file, and facts of the manifest}; published: encoders that were imported, whose training text is
     unknown; parents: labels; teachers: labels; machine."""
     stages, _ = lineage._before(output)
     stages = {name: stages[name] for name in sorted(stages) if name != "identity"}  # of all stages
@@ -132,7 +121,6 @@ def provenance(
         for name, identity in identities.items()
     }
     libraries = {key: value for identity in identities.values() for key, value in identity.get("libraries", {}).items()}
-    facts = manifest.facts if (manifest := _manifest(output)) else {}
     outs = {Path(entry["path"]): entry.get("md5") for stage in stages.values() for entry in stage.get("outs", [])}
     published = {}
     for name, values in settings.items():
@@ -146,12 +134,11 @@ def provenance(
         "settings": settings,
         "libraries": dict(sorted(libraries.items())),
         "data": lineage.data_of(output),
-        "corpora": {path.name: _corpus(path, md5) for path, md5 in outs.items() if path.parent == out / CORPUS},
-        "tasks": {path.name: _task(path, md5) for path, md5 in outs.items() if path.parent == out / EXAMPLES},
+        "corpora": {path.name: _described(path, md5) for path, md5 in outs.items() if path.parent == out / CORPUS},
+        "tasks": {path.name: _described(path, md5) for path, md5 in outs.items() if path.parent == out / EXAMPLES},
         "published": published,
         "parents": [parent.label] if parent is not None else [],
         "teachers": [teacher.label for teacher in teachers],
-        "model": {key: value for key, value in facts.items() if isinstance(value, str | int | float | bool)},
         "machine": machine(),
     }
 
@@ -165,39 +152,15 @@ def _identity(out: Path, stage: str) -> dict[str, Any]:
         return {}
 
 
-def _manifest(directory: Path) -> Manifest | None:
+def _described(output: Path, md5: str | None) -> dict[str, Any]:
+    """DVC's digest of an output and, if it is complete, what its manifest says of it."""
     try:
-        return read_manifest(directory)
+        manifest = read_manifest(output)
     except ArtifactError:
-        return None
-
-
-def _corpus(directory: Path, md5: str | None) -> dict[str, Any]:
-    if (manifest := _manifest(directory)) is None:
         return {"md5": md5}
-    facts = manifest.facts
-    return {
-        "md5": md5,
-        "digest": manifest.digest,
-        "files": facts["files"],
-        "shards": {
-            split: {name: _rows(directory / name) for name in names} for split, names in facts["shards"].items()
-        },
-        "keys": facts["keys"],
-        "counts": {name: value for name, value in facts["counts"].items() if isinstance(value, int)},
-    }
-
-
-def _rows(shard: Path) -> int:
-    return int(pq.read_metadata(shard).num_rows)
-
-
-def _task(directory: Path, md5: str | None) -> dict[str, Any]:
-    if (manifest := _manifest(directory)) is None:
-        return {"md5": md5}
-    digests = manifest.facts["digests"]
-    rows = {split: _rows(directory / f"{split}.parquet") for split in digests}
-    return {"md5": md5, "digests": digests, "rows": rows}
+    facts = {key: manifest.facts[key] for key in ("files", "shards", "counts", "digests") if key in manifest.facts}
+    rows = {path.stem: pq.read_metadata(path).num_rows for path in sorted(output.glob("*.parquet"))}
+    return {"md5": md5, "digest": manifest.digest, "rows": rows, **facts}
 
 
 def machine() -> dict[str, Any]:

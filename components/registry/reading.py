@@ -11,14 +11,15 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import asdict
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import unquote, urlsplit
+
+from pydantic import TypeAdapter
 
 from components.core.artifacts import write_atomic
 from components.core.masking import masked
@@ -34,20 +35,14 @@ LEDGER: Final = "headstart.ledger"
 PROVENANCE: Final = "provenance"
 
 
-def _log(answer: Any) -> tuple[dict[int, str], dict[str, str]]:
-    texts, marks = answer
-    return {int(position): text for position, text in texts.items()}, marks
-
-
-#: Method of `Registry` -> how its stored answer is read.
-QUESTIONS: Final[dict[str, Callable[[Any], Any]]] = {
-    "alias": lambda answer: None if answer is None else Version(**answer),
-    "versions": lambda answer: [Version(**each) for each in answer],
-    "models": list,
-    "parameters": dict,
-    "document": lambda answer: answer,
-    "location": str,
-    "read_log": _log,
+#: Method of `Registry` -> its answer, which is stored as JSON.
+QUESTIONS: Final[dict[str, TypeAdapter[Any]]] = {
+    "alias": TypeAdapter(Version | None),
+    "versions": TypeAdapter(list[Version]),
+    "models": TypeAdapter(list[str]),
+    "document": TypeAdapter(dict[str, Any] | None),
+    "location": TypeAdapter(str),
+    "read_log": TypeAdapter(tuple[dict[int, str], dict[str, str]]),
 }
 
 
@@ -80,7 +75,7 @@ class Reading:
         """A method of `Registry` of `QUESTIONS`."""
         if question not in QUESTIONS:
             raise AttributeError(question)
-        return lambda *arguments: QUESTIONS[question](self._ask(question, *arguments))
+        return partial(self._ask, question)
 
     def find_number(self, name: str, number: str) -> Version | None:
         return next((version for version in self.versions(name) if version.number == str(number)), None)
@@ -106,18 +101,15 @@ class Reading:
             self.versions(name)
             if (version := self.alias(name, self.settings.alias)) is not None:
                 self.location(version)
-                self.parameters(version)
                 self.document(version, PROVENANCE)
 
-    def _ask(self, method: str, *arguments: Any) -> Any:
-        shown = [asdict(each) if isinstance(each, Version) else each for each in arguments]
-        call = json.dumps([method, *shown], sort_keys=True)
+    def _ask(self, question: str, *arguments: Any) -> Any:
+        call, answers = json.dumps([question, *arguments], default=asdict, sort_keys=True), QUESTIONS[question]
         if call not in self._answers:
-            answer = getattr(self.registry, method)(*arguments)
-            # As it is stored.
-            self._answers[call] = json.loads(json.dumps(answer, default=asdict))
+            answer = getattr(self.registry, question)(*arguments)
+            self._answers[call] = answers.dump_python(answer, mode="json")
             self._store()
-        return self._answers[call]
+        return answers.validate_python(self._answers[call])
 
     @property
     def _file(self) -> Path:

@@ -1,11 +1,9 @@
 """`checks`: comparison of new data with the last accepted version, before training."""
 
-from pathlib import Path
 from typing import Annotated, Literal
 
 from pydantic import BeforeValidator, Field
 
-from components.settings.registry import find_repository
 from components.settings.section import NO_EFFECT, Section
 
 RECORD = "data-checks.json"
@@ -39,10 +37,3 @@ class ChecksSettings(Section):
     language: Rule = "stop"
     #: File with the accepted versions, relative to the repository; by default next to the settings file.
     record: Annotated[str, Field(json_schema_extra=NO_EFFECT)] = RECORD
-
-
-def default_record(params: Path) -> str:
-    """The file of the accepted versions next to a settings file, relative to the repository."""
-    folder = Path(params).resolve().parent
-    root = find_repository(folder)
-    return RECORD if root is None else (folder.relative_to(root) / RECORD).as_posix()

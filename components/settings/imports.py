@@ -55,10 +55,14 @@ def localised(raw: dict[str, Any]) -> tuple[dict[str, Any], list[Import]]:
     collected: dict[str, Import] = {}
 
     def replaced(block: Any, *, files: bool = False) -> Any:
+        if isinstance(block, list):
+            return [replaced(each) for each in block]
         if is_address(block):
             return replaced({"path": block})["path"]
-        if not isinstance(block, dict) or not is_address(block.get("path")):
+        if not isinstance(block, dict):
             return block
+        if not is_address(block.get("path")):
+            return {key: replaced(inner, files=files or key == "tasks") for key, inner in block.items()}
         url = block["path"].rstrip("/")
         if masked(url) != url:
             raise ConfigError(
@@ -76,19 +80,8 @@ def localised(raw: dict[str, Any]) -> tuple[dict[str, Any], list[Import]]:
             collected[url] = Import(url, path)
         return block | {"path": path}
 
-    data = raw.get("data")
-    if not isinstance(data, dict):
-        return raw, []
-    data = dict(data)
-    for name in ("general", "domain"):
-        if name in data:
-            data[name] = replaced(data[name])
-    for name, tasks in (("tasks", True), ("parallel", False)):
-        if isinstance(blocks := data.get(name), dict):
-            data[name] = {key: replaced(block, files=tasks) for key, block in blocks.items()}
-    if isinstance(texts := data.get("unlabelled"), list):
-        data["unlabelled"] = [replaced(text) for text in texts]
-    return raw | {"data": data}, sorted(collected.values())
+    data = replaced(raw.get("data"))
+    return raw | ({} if data is None else {"data": data}), sorted(collected.values())
 
 
 def _files(task: dict[str, Any]) -> list[str]:

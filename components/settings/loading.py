@@ -2,7 +2,7 @@
 name; and the source of each value."""
 
 import os
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, get_args
@@ -13,15 +13,12 @@ from pydantic import ValidationError
 from components.core.artifacts import flatten
 from components.core.errors import ConfigError, HeadstartError, nearest
 from components.core.masking import masked_values
-from components.settings.checks import default_record
 from components.settings.completion import Completed, complete
 from components.settings.imports import localised
 from components.settings.params import Params
-from components.settings.registry import file_defaults
 from components.settings.section import BASELINE, WORDS_SYSTEMS, Section, Start
 
 STARTS = get_args(Start)
-FAMILY_SECTIONS = ("pretrain", "adapt", "finetune")
 #: Last part of the location of a problem with a key, in pydantic's errors.
 KEY = "[key]"
 #: Maximum number of values of a settings file, those of aliases counted each time.
@@ -69,17 +66,14 @@ def valid_tasks(path: Path) -> Params | None:
 
 
 def _resolved(raw: dict[str, Any], path: Path) -> tuple[Params, Completed]:
-    completed = complete(localised(raw)[0], file=path)
+    given = {name: section for name, section in localised(raw)[0].items() if section is not None}
+    completed = complete(given, file=Path(path))
     raw = completed.raw
     # Hosts that share one params.yaml may have different clusters and folders.
     for name, (section, key) in VARIABLES.items():
-        if (value := os.environ.get(name)) and isinstance(held := raw.get(section) or {}, dict):
-            raw[section] = {**held, key: value}
-    if isinstance(registry := raw.get("registry") or {}, dict):
-        raw["registry"] = file_defaults(Path(path)) | registry
-    if isinstance(checks := raw.get("checks") or {}, dict):
-        raw["checks"] = {"record": default_record(Path(path))} | checks
-    problems = _unknown_names(completed.at)
+        if (value := os.environ.get(name)) and isinstance(held := raw.setdefault(section, {}), dict):
+            held[key] = value
+    problems = _conflicts(completed) + _unknown_names(completed)
     try:
         params = Params.model_validate(raw)
     except ValidationError as error:
@@ -158,91 +152,70 @@ def _expanded(node: yaml.Node, sizes: dict[int, int]) -> int:
     return sizes[id(node)]
 
 
-#: The value at a path of keys; an empty dict if there is none.
-At = Callable[..., Any]
-#: Key, the name there, and the names that are defined.
-Use = tuple[str, Any, Collection[str]]
-
-
-def _unknown_names(at: At) -> list[str]:
+def _unknown_names(done: Completed) -> list[str]:
     """Names that one section uses and no other defines, in the raw values: reported together with invalid values."""
-    return _conflicts(at) + [
-        f"{key}: unknown name {name!r}{nearest(str(name), defined)}"
-        for key, name, defined in (*_names_of_models(at), *_names_of_tasks(at))
-        if name not in defined
-    ]
-
-
-def _names_of_models(at: At) -> Iterator[Use]:
+    families, tasks, starts = done.at("run.families"), done.at("run.tasks"), done.at("run.starts") or STARTS
+    pretrain, static, together, distil = map(done.blocks, ("pretrain", "static", "together", "distil"))
+    teachers = {name: teacher for name in static if (teacher := done.at(f"static.{name}.teacher"))}
+    systems = [f"{family}-{start}" for family in families for start in starts]
+    kinds = [*(done.at("tokenizer.kinds") or ["wordpiece"]), *(["parallel"] if done.at("data.parallel") else [])]
     # A block that is computed from another one has the initialisations of its teacher.
-    teachers = {name: teacher for name in at("static") if (teacher := at("static", name, "teacher"))}
-    made_before = {**at("pretrain"), **at("static")}
-    for section in FAMILY_SECTIONS:
-        if section == "adapt" and "adapted" not in (at("run", "starts") or ["adapted"]):
-            continue
-        for family in at("run", "families"):
-            name = teachers.get(family, family) if section == "adapt" else family
-            yield f"run.families ({section})", name, made_before if section == "pretrain" else at(section)
-    for name, teacher in teachers.items():
-        yield f"static.{name}.teacher", teacher, at("pretrain")
-    made = [*(at("tokenizer", "kinds") or ["wordpiece"]), *(["parallel"] if at("data", "parallel") else [])]
-    for family in at("pretrain"):
-        if kind := at("pretrain", family, "tokenizer"):
-            yield f"pretrain.{family}.tokenizer", kind, made
+    adapted = [teachers.get(family, family) for family in families] if "adapted" in starts else []
+    used: list[tuple[str, Any, Iterable[str]]] = [
+        ("run.families (pretrain)", families, [*pretrain, *static]),
+        ("run.families (adapt)", adapted, done.at("adapt")),
+        ("run.families (finetune)", families, done.at("finetune")),
+        *((f"static.{name}.teacher", [teacher], pretrain) for name, teacher in teachers.items()),
+        *((f"pretrain.{name}.tokenizer", [done.at(f"pretrain.{name}.tokenizer")], kinds) for name in pretrain),
+        ("run.tasks", tasks, done.at("data.tasks")),
+        *(
+            (f"evaluate.ensembles.{name}", members, [*families, *WORDS_SYSTEMS])
+            for name, members in done.blocks("evaluate.ensembles").items()
+        ),
+        *((f"together.{group}.tasks", done.at(f"together.{group}.tasks"), tasks) for group in together),
+        *(
+            (f"distil.{group}.{key}", done.at(f"distil.{group}.{key}"), systems)
+            for group in distil
+            for key in ("teachers", "students")
+        ),
+        *((section, done.at(section), tasks) for section in ("adapt_task", "intermediate_tasks")),
+    ]
+    return [
+        f"{key}: unknown name {name!r}{nearest(str(name), defined)}"
+        for key, names, defined in used
+        for name in (names if isinstance(names, list | dict) else ())
+        if name and name not in [*defined]
+    ]
 
 
-def _names_of_tasks(at: At) -> Iterator[Use]:
-    tasks, families = at("run", "tasks"), at("run", "families")
-    for name in tasks:
-        yield "run.tasks", name, at("data", "tasks")
-    for ensemble, names in at("evaluate", "ensembles").items():
-        for name in names if isinstance(names, list) else []:
-            yield f"evaluate.ensembles.{ensemble}", name, [*families, *WORDS_SYSTEMS]
-    for group in at("together"):
-        for name in at("together", group, "tasks"):
-            yield f"together.{group}.tasks", name, tasks
-    systems = [f"{family}-{start}" for family in families for start in at("run", "starts") or STARTS]
-    for group in at("distil"):
-        for key, defined in (("teachers", systems), ("students", systems)):
-            names = at("distil", group, key)
-            for name in names if isinstance(names, list) else []:
-                yield f"distil.{group}.{key}", name, defined
-    for section in ("adapt_task", "intermediate_tasks"):
-        for name in at(section):
-            yield section, name, tasks
-
-
-def _conflicts(at: At) -> list[str]:
+def _conflicts(done: Completed) -> list[str]:
     """Names that are taken, and names in sections that they do not fit."""
-    families = at("run", "families")
-    ensembles = at("evaluate", "ensembles")
-    problems = [
-        f"evaluate.ensembles: {name!r} is already the name of a family or of the baselines; choose another name"
-        for name in ensembles
-        if name in [*families, BASELINE]
-    ]
-    problems += [
-        f"evaluate.ensembles.{name}: has no member with a language model; add one of run.families"
-        for name, members in ensembles.items()
-        if isinstance(members, list) and members and set(members) <= set(WORDS_SYSTEMS)
-    ]
+    families, static, starts = done.at("run.families"), done.blocks("static"), done.at("run.starts")
+    problems = []
+    for name, members in done.blocks("evaluate.ensembles").items():
+        if name in [*families, BASELINE]:
+            problems.append(
+                f"evaluate.ensembles: {name!r} is already the name of a family or of the baselines; choose another name"
+            )
+        if isinstance(members, list) and members and set(members) <= set(WORDS_SYSTEMS):
+            problems.append(f"evaluate.ensembles.{name}: has no member with a language model; add one of run.families")
     problems += [
         f"static: {name!r} is already the name of a block of pretrain; choose another name"
-        for name in at("static")
-        if name in at("pretrain")
+        for name in static
+        if name in done.at("pretrain")
     ]
     problems += [
         f"adapt_task: {name} is not trained, but computed from other encoders; remove it from run.families"
         for name in families
-        if at("adapt_task") and name in at("static")
+        if done.at("adapt_task") and name in static
     ]
     problems += [
         f"finetune.{name}.method: distil is how students of the section `distil` learn; name the system there, and "
         "choose features, contrastive, finetune or auto here"
-        for name in at("finetune")
-        if at("finetune", name, "method") == "distil"
+        for name in done.blocks("finetune")
+        if done.at(f"finetune.{name}.method") == "distil"
     ]
-    if at("adapt_task") and at("run", "starts") and "adapted" not in at("run", "starts"):
+    if done.at("adapt_task") and starts and "adapted" not in starts:
         problems.append("adapt_task: continues from the adapted model; add adapted to run.starts")
     return problems
 
@@ -300,20 +273,19 @@ def _describe(problem: Any, where: list[Any]) -> str:
 
 
 def _fields(path: list[Any]) -> list[str]:
-    """The keys of the section at a path, found by walking the fields of the models; names of blocks match any key."""
-    model: Any = Params
+    """The keys of the section at a path; what is no key of a section is the name of a block."""
+    section: type[Section] = Params
     for part in path:
-        if isinstance(model, type) and issubclass(model, Section):
-            if part not in model.model_fields:
-                return []
-            model = model.model_fields[part].annotation
-        else:
-            arguments = get_args(model)
-            model = arguments[-1] if arguments else None
-        sections = [item for item in get_args(model) if isinstance(item, type) and issubclass(item, Section)]
-        if sections and not (isinstance(model, type)) and "dict" not in str(model):
-            model = sections[0]
-    return list(model.model_fields) if isinstance(model, type) and issubclass(model, Section) else []
+        if part in section.model_fields:
+            section = next(_sections(section.model_fields[part].annotation), section)
+    return list(section.model_fields)
+
+
+def _sections(kind: Any) -> Iterator[type[Section]]:
+    if isinstance(kind, type) and issubclass(kind, Section):
+        yield kind
+    for inner in get_args(kind):
+        yield from _sections(inner)
 
 
 def sources(path: Path) -> dict[str, tuple[Any, str]]:
@@ -327,7 +299,6 @@ def sources(path: Path) -> dict[str, tuple[Any, str]]:
     params, completed = resolve(path)
     lines = _lines(path)
     variables = {f"cluster.{key}": name for name, key in VARIABLES.items() if os.environ.get(name)}
-    of_file = {"registry.prefix", "registry.production", "checks.record"}
 
     def source(key: str) -> str:
         if key in variables:
@@ -336,7 +307,7 @@ def sources(path: Path) -> dict[str, tuple[Any, str]]:
             return f"{path}:{line}"
         if (reason := _nearest(completed.reasons, key)) is not None:
             return f"computed: {reason}"
-        return "computed: the folder of the settings file" if key in of_file else "default"
+        return "default"
 
     return {key: (value, source(key)) for key, value in flatten(masked_values(params.model_dump(mode="json")))}
 

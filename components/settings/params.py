@@ -118,9 +118,9 @@ class Params(Section):
     #: Comparison of new data with the last accepted version.
     checks: ChecksSettings = ChecksSettings()
     #: Cleaning, deduplication and sharding.
-    ingest: IngestSettings
+    ingest: IngestSettings = IngestSettings()
     #: Vocabularies.
-    tokenizer: TokenizerSettings
+    tokenizer: TokenizerSettings = TokenizerSettings()
     #: Block name -> language model.
     pretrain: dict[BlockName, PretrainSettings] = {}
     #: Block name -> word vectors from an encoder.
@@ -138,7 +138,7 @@ class Params(Section):
     #: Group name -> students that learn from the predictions of teachers.
     distil: dict[BlockName, DistilSettings] = {}
     #: How systems are scored.
-    evaluate: EvaluateSettings
+    evaluate: EvaluateSettings = EvaluateSettings()
     #: Test texts in what the models were trained on.
     leakage: LeakageSettings = LeakageSettings()
     #: What a retraining shows while it runs.
@@ -249,9 +249,6 @@ class Params(Section):
         return None
 
     def origins(self, name: str) -> list[str]:
-        """The blocks that a block is computed from, directly or not, those first that others are computed from."""
+        """The blocks that a block is computed from."""
         block = self.block(name)
-        collected: dict[str, None] = {}
-        for parent in block.parents if block is not None else ():
-            collected |= dict.fromkeys([*self.origins(parent), parent])
-        return list(collected)
+        return list(block.parents) if block is not None else []

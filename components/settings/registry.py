@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import os
-import re
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
@@ -47,16 +46,6 @@ class RegistrySettings(Section):
 
     def model_name(self, task: str) -> str:
         return f"{self.prefix}-{task}"
-
-
-def file_defaults(path: Path) -> dict[str, Any]:
-    """The defaults of a settings file that depend on its location: `prefix` and `production`. Without them a
-    production run, an experiment and `make full` would move each other's champions."""
-    folder = Path(path).resolve().parent
-    root = find_repository(folder)
-    if root is None or folder == root:
-        return {}
-    return {"prefix": f"headstart-{re.sub(r'[^A-Za-z0-9_.-]+', '-', folder.name)}", "production": False}
 
 
 def find_repository(start: Path) -> Path | None:

@@ -23,7 +23,7 @@ from components.learners.words.classifier import WordsModel, save_words
 from components.learners.words.features import fit_text
 from components.learners.words.fits import fit_exclusive
 from components.models.encoder import build_model
-from components.registry.register import model_content, write_bundle
+from components.registry.register import write_bundle
 from components.settings.finetune import FinetuneSettings
 from components.settings.training import Training
 from components.tokenization.special import SPECIAL_PIECES
@@ -80,7 +80,7 @@ def main() -> None:
             continue
         with tempfile.TemporaryDirectory() as folder:
             write(Path(folder) / "model")
-            bundle = write_bundle(model_content(Path(folder) / "model", kind="classifier"), target / "bundle")
+            bundle = write_bundle(Path(folder) / "model", target / "bundle", kind="classifier")
         answers = [answer.tolist() for answer in load_model(bundle).answer([(text,) for text in TEXTS])]
         (target / EXPECTED).write_text(json.dumps({"texts": TEXTS, "answers": answers}, indent=1) + "\n")
         print(target)

@@ -14,6 +14,8 @@ from dataclasses import dataclass
 from typing import Any, Final
 from xml.sax.saxutils import escape
 
+from headstart.tasks import TaskRows
+
 _SENTENCES: Final = (
     "the train was tidy and quiet",
     "the seat was broken, sadly",
@@ -403,3 +405,12 @@ CASES: Final[tuple[Case, ...]] = (
     Case("lines.json", jsonl(lambda text, label: {"text": text, "label": label})),
     Case("table.txt", delimited("\t").encode()),
 )
+
+
+def targets_of(task: TaskRows) -> list[Any]:
+    """The labels by name, or the numbers, of the rows that Python has read."""
+    names, result = task.examples.labels, []
+    for target in task.examples.train.targets:
+        given = [names[int(number)] for number in target] if names else target.tolist()
+        result.append(given if task.kind in ("multilabel", "tagging") else given[0])
+    return result

@@ -11,8 +11,8 @@ from components.cli.onboarding.command import init
 from components.cli.onboarding.inspection import inspect
 from components.cli.onboarding.splits import split_files
 from components.core.errors import DataError
-from components.data.guesses import guess
 from components.data.sampling import read_rows
+from components.data.understanding import understand
 from components.settings.loading import load_params
 from tests.data.public_inputs import LABELS, TEXTS
 
@@ -151,7 +151,7 @@ def test_an_export_is_recognised_and_read(name, tmp_path, monkeypatch):
     file, content, form, keys = EXPORTS[name]
     (tmp_path / file).write_text(content)
     rows = read_rows(tmp_path / file)
-    assert (rows.format, guess(rows)) == (form, guess(rows) | keys)
+    assert (rows.format, understand(rows).keys) == (form, understand(rows).keys | keys)
     root = tmp_path / "project"
     root.mkdir()
     monkeypatch.chdir(root)

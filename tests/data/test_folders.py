@@ -13,7 +13,7 @@ from components.data.tasks.kinds import find_kind
 from components.labelling.rows import read_rows
 from components.settings.loading import load_params
 from headstart.tasks import read_task
-from tests.data.public_inputs import LABELS, TEXTS
+from tests.data.public_inputs import LABELS, TEXTS, targets_of
 
 ROWS = list(zip(TEXTS, LABELS, strict=True))
 
@@ -85,7 +85,7 @@ def test_a_folder_is_read(make, tmp_path, monkeypatch):
     assert sorted((row.fields[0], *(row.labels or ())) for row in read_rows(name, source)) == sorted(ROWS)
     if "test" not in source.model_fields_set or source.test is None:
         task = read_task(str(data), text=None, label=None, kind=None, language=None)
-        assert sorted(zip((fields[0] for fields in task.fields), task.targets, strict=True)) == sorted(ROWS)
+        assert sorted(zip((fields[0] for fields in task.fields), targets_of(task), strict=True)) == sorted(ROWS)
         rows = [row for _, row in open_rows(root / source.path / str(source.train)).rows]
         assert sorted(row["text"] for row in rows) == sorted(TEXTS)
 

@@ -16,12 +16,13 @@ from components.cli.onboarding.command import init
 from components.core.errors import DataError
 from components.data.formats.layouts import rows_of
 from components.data.formats.rows import open_rows
-from components.data.guesses import guess
 from components.data.sampling import read_rows
 from components.data.tasks.kinds import find_kind
+from components.data.understanding import understand
 from components.settings.loading import load_params
 from components.settings.tasks import TaskSource
 from headstart.tasks import read_task
+from tests.data.public_inputs import targets_of
 
 GREET, BYE = ["hello there", "good morning", "hi you", "hey friend"], ["see you", "bye now", "until then"]
 INTENTS = [(text, "greet") for text in GREET] + [(text, "bye") for text in BYE]
@@ -161,7 +162,7 @@ def test_texts_with_intents(name, tmp_path, monkeypatch):
     assert "layout: " in said
     for data in (document, str(tmp_path / "data.json")):
         task = read_task(data, text=None, label=None, kind=None, language=None)
-        assert (task.kind, sorted(zip(task.fields, task.targets, strict=True))) == (
+        assert (task.kind, sorted(zip(task.fields, targets_of(task), strict=True))) == (
             "classification",
             sorted(((text,), intent) for text, intent in INTENTS),
         )
@@ -173,13 +174,13 @@ def test_texts_with_spans(name, tmp_path):
     document = TAGS[name]
     path = tmp_path / "data.json"
     path.write_text(json.dumps(document))
-    assert guess(read_rows(path)) == {"kind": "tagging", "words": "words", "tags": "tags", "scheme": "bio"}
+    assert understand(read_rows(path)).keys == {"kind": "tagging", "words": "words", "tags": "tags", "scheme": "bio"}
     lines = tmp_path / "data.jsonl"
     rows = document if isinstance(document, list) else next(reversed(document.values()))
     lines.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
     for data in (document, str(path), str(lines)):
         task = read_task(data, text=None, label=None, kind=None, language=None)
-        assert (task.kind, list(zip(task.fields, task.targets, strict=True))) == ("tagging", TAGGED)
+        assert (task.kind, list(zip(task.fields, targets_of(task), strict=True))) == ("tagging", TAGGED)
 
 
 @pytest.mark.parametrize("name", QUESTIONS)
@@ -187,7 +188,7 @@ def test_questions_with_other_names(name, tmp_path):
     path = tmp_path / "data.json"
     path.write_text(json.dumps(QUESTIONS[name]))
     keys = {"kind": "questions", "question": "question", "context": "context", "answers": "answers"}
-    assert guess(read_rows(path)) == keys
+    assert understand(read_rows(path)).keys == keys
     rows = [row for _, row in open_rows(path).rows]
     assert {row["context"] for row in rows} == {CONTEXT}
     source = TaskSource(path=str(tmp_path), format="json", train="data.json", dev=None, test="data.json", **keys)
@@ -231,7 +232,7 @@ def test_a_list_of_objects_is_named_with_a_line_that_converts_it(tmp_path):
         rows = "".join(f"{json.dumps(row)}\n" for row in reviews)
         path.write_text(json.dumps(content) if name == "a.json" else rows)
         with pytest.raises(DataError, match=r"'aspects' lists objects with 'term', 'mood', several a row") as caught:
-            guess(read_rows(path))
+            understand(read_rows(path))
         command = shlex.split(str(caught.value).partition("each: python ")[2])
         subprocess.run([sys.executable, *command], cwd=tmp_path, check=True)
         assert (tmp_path / "rows.csv").read_text().split("\n")[:3] == [

@@ -17,6 +17,7 @@ from components.settings import formats, tasks
 from components.settings.data import CorpusSource
 from components.settings.loading import load_params
 from headstart.tasks import read_task
+from tests.data.public_inputs import targets_of
 
 TEXTS = [
     f"the {word} room was {tone} {number}"
@@ -62,7 +63,7 @@ def test_a_new_format_is_read_by_every_entry_point(toy, tmp_path, monkeypatch):
     assert sum(unit.statistics["rows"] for unit in task_units(name, source)) == len(TEXTS)
     assert {row.labels for row in read_rows(name, source)} == {("good",), ("poor",)}
     task = read_task(str(toy), text=None, label=None, kind=None, language=None)
-    assert [fields[0] for fields in task.fields] == TEXTS and task.targets == LABELS
+    assert [fields[0] for fields in task.fields] == TEXTS and targets_of(task) == LABELS
 
 
 def test_every_format_has_a_reader():

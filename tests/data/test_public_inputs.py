@@ -20,7 +20,7 @@ from components.settings.data import CorpusSource
 from components.settings.loading import load_params
 from components.settings.tasks import TaskSource
 from headstart.tasks import read_task
-from tests.data.public_inputs import CASES, Case, delimited, jsonl
+from tests.data.public_inputs import CASES, Case, delimited, jsonl, targets_of
 
 EVERY = pytest.mark.parametrize("case", CASES, ids=[case.name for case in CASES])
 
@@ -83,7 +83,7 @@ def test_check_and_label(case, file, tmp_path, monkeypatch):
 def test_fit_in_python(case, file):
     task = read_task(str(file), text=None, label=None, kind=None, language=None)
     assert task.kind == case.kind
-    assert rows((fields[0] for fields in task.fields), task.targets) == expected(case)
+    assert rows((fields[0] for fields in task.fields), targets_of(task)) == expected(case)
     assert len(task.unlabelled) == len(case.all_texts or case.texts) - len(case.texts)
 
 

@@ -12,12 +12,12 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 
-from components.data.guesses import guess
 from components.data.sampling import read_rows
+from components.data.understanding import understand
 from headstart import fit
 from headstart.tables import InputError, read_table
 from headstart.tasks import read_task, read_unlabelled
-from tests.data.public_inputs import LABELS, TEXTS
+from tests.data.public_inputs import LABELS, TEXTS, targets_of
 
 ROWS = [{"text": text, "label": label} for text, label in zip(TEXTS, LABELS, strict=True)]
 
@@ -54,22 +54,26 @@ def generator() -> Iterator[dict[str, str]]:
 def test_tables(data):
     read = task(data)
     assert [fields[0] for fields in read.fields] == list(TEXTS)
-    assert read.targets == list(LABELS)
+    assert targets_of(read) == list(LABELS)
 
 
 def test_dates_and_decimal_numbers_are_no_obstacle(tmp_path):
     further = {"date": pd.Timestamp("2024-01-02"), "price": Decimal("1.5"), "raw": b"x", "after": pd.Timedelta(days=1)}
     frame = pd.DataFrame({"text": TEXTS, "mood": LABELS}).assign(**further)
-    assert task(frame).targets == list(LABELS)
+    assert targets_of(task(frame)) == list(LABELS)
     frame.drop(columns="after").to_parquet(tmp_path / "a.parquet")
-    assert task(tmp_path / "a.parquet").targets == list(LABELS)
-    assert guess(read_rows(tmp_path / "a.parquet")) == {"kind": "classification", "text": "text", "label": "mood"}
+    assert targets_of(task(tmp_path / "a.parquet")) == list(LABELS)
+    assert understand(read_rows(tmp_path / "a.parquet")).keys == {
+        "kind": "classification",
+        "text": "text",
+        "label": "mood",
+    }
 
 
 def test_a_matrix_of_labels():
     matrix = np.array([[1, 0, 1], [0, 1, 0]] * 12)
     read = task(list(TEXTS), label=matrix)
-    assert (read.kind, read.targets[:2]) == ("multilabel", [["0", "2"], ["1"]])
+    assert (read.kind, targets_of(read)[:2]) == ("multilabel", [["0", "2"], ["1"]])
 
 
 @pytest.mark.parametrize("cells", [(1, 0), ("x", ""), ("Yes", "no"), (True, None), ("1.0", "0.0")])
@@ -77,9 +81,9 @@ def test_columns_with_one_label_each(cells):
     """They are several labels also where each row has one of them, as in `headstart init`."""
     columns = {"late": [cells[row % 3 == 0 or row % 3 == 1] for row in range(24)], "dear": [cells[0], cells[1]] * 12}
     read = task(pd.DataFrame({"text": TEXTS} | columns))
-    assert (read.kind, read.targets[:3]) == ("multilabel", [["dear"], [], ["late", "dear"]])
+    assert (read.kind, targets_of(read)[:3]) == ("multilabel", [["dear"], [], ["dear", "late"]])
     single = task(pd.DataFrame({"text": TEXTS, "late": [*cells] * 12, "dear": [*reversed(cells)] * 12}))
-    assert (single.kind, single.targets[:2]) == ("multilabel", [["late"], ["dear"]])
+    assert (single.kind, targets_of(single)[:2]) == ("multilabel", [["late"], ["dear"]])
     assert (
         "column 'text' is the text, 'late', 'dear' are columns of labels, one in each row; a single column with its "
         "name makes it a classification"
@@ -90,7 +94,7 @@ def test_spans_of_an_annotation_tool_are_tags_of_words(tmp_path):
     rows = [{"id": n, "text": f"Jim ran {n}", "label": [[0, 3, "PER"]]} for n in range(4)]
     (tmp_path / "a.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     read = task(tmp_path / "a.jsonl")
-    assert (read.kind, read.fields[0], read.targets[0]) == ("tagging", ("Jim", "ran", "0"), ["B-PER", "O", "O"])
+    assert (read.kind, read.fields[0], targets_of(read)[0]) == ("tagging", ("Jim", "ran", "0"), ["B-PER", "O", "O"])
 
 
 def test_names_of_files_are_no_texts(tmp_path):
@@ -113,7 +117,7 @@ def test_lone_surrogates_are_replaced():
 
 def test_a_space_or_another_unicode_form_makes_no_class():
     labels = ["caf\u00e9", "cafe\u0301 ", "tea"] * 8
-    assert sorted(set(task(list(TEXTS), label=labels).targets)) == ["caf\u00e9", "tea"]
+    assert sorted(set(targets_of(task(list(TEXTS), label=labels)))) == ["caf\u00e9", "tea"]
 
 
 @pytest.mark.parametrize(
@@ -122,7 +126,7 @@ def test_a_space_or_another_unicode_form_makes_no_class():
         ({"seed": None}, "seed: None; give a whole number from 0"),
         ({"folds": "5"}, "folds: '5'; give a whole number from 2"),
         ({"folds": 1}, "folds: 1; give a whole number from 2"),
-        ({"text": "label"}, "text: 'label' is the column of the label; name the column of the text"),
+        ({"text": "label"}, "the list: 'label' is the column of the label; name that of the text with text="),
         ({"label": "mood"}, "no column 'mood'"),
         ({"data": "this is one text, not a file"}, "does not exist; to pass one text, put it in a list"),
         ({"data": "long " * 1000}, "does not exist; to pass one text, put it in a list"),

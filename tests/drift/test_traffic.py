@@ -77,15 +77,16 @@ def test_a_segment_that_another_process_writes_is_not_deleted(tmp_path):
     assert 7 not in read(tmp_path).rows["characters"]
 
 
-def test_a_cut_record_and_a_damaged_segment_are_left_out(tmp_path):
+def test_a_cut_batch_and_a_damaged_segment_are_left_out(tmp_path):
     writer = log(tmp_path)
-    writer.append([("x",)] * 3, batch(1, 2, 3))
+    for number in (1, 2, 3):
+        writer.append([("x",)], batch(number))
     writer.close()
     (segment,) = segments(tmp_path)
     segment.path.write_bytes(segment.path.read_bytes()[:-5])
     (segment.path.parent / "0-1-empty.rows").write_bytes(b"")
-    (segment.path.parent / "0-1-torn.rows").write_bytes(b'{"schema": 1, "ki')
-    (segment.path.parent / "0-1-later.rows").write_bytes(json.dumps({"schema": 99}).encode() + b"\n" + b"x" * RECORD)
+    (segment.path.parent / "0-1-torn.rows").write_bytes(b'{"schema": 2, "ki')
+    (segment.path.parent / "0-1-earlier.rows").write_bytes(json.dumps({"schema": 1}).encode() + b"\n" + b"x" * RECORD)
     assert read(tmp_path).rows["characters"].tolist() == [1, 2]
 
 

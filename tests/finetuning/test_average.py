@@ -20,7 +20,7 @@ from components.learners.abstention import FACT, thresholds_of
 from components.learners.finetuning.specs import rows_of
 from components.learners.finetuning.stage import finetune, specs_of
 from components.learners.task_models.classifier import load_classifier, load_members
-from components.registry.register import model_content, write_bundle
+from components.registry.register import write_bundle
 
 pytestmark = pytest.mark.usefixtures("in_process", "few_pairs")
 SEEDS: dict[str, Any] = {"budgets": [3], "seeds": [0, 1, 2], "selection": "budget", "folds": 2}
@@ -104,7 +104,7 @@ def test_a_single_model_and_kinds_without_probabilities_have_none(make_job):
 
 def test_seeds_with_the_same_frozen_encoder_store_it_once(make_job, tmp_path):
     job = make_job("bert", "classification", source=SEEDS, method="features")
-    bundle = write_bundle(model_content(finetune(job) / "classifier", kind="classifier"), tmp_path / "bundle")
+    bundle = write_bundle(finetune(job) / "classifier", tmp_path / "bundle", kind="classifier")
     assert len(members_of(bundle)) == 3
     assert [path.relative_to(bundle).as_posix() for path in bundle.rglob("encoder")] == ["encoder"]
     members = load_members(bundle)

@@ -26,7 +26,7 @@ from components.learners.task_models.classifier import load_classifier
 from components.learners.task_models.kinds import TASKS
 from components.models import FAMILIES
 from components.registry.drift.measurements import projection
-from components.registry.register import model_content, write_bundle
+from components.registry.register import write_bundle
 from components.settings.systems import FROZEN
 from components.settings.training import Training
 from tests.finetuning.interruption import contents, finish_interrupted, with_checkpoints
@@ -93,7 +93,7 @@ def check_average(output: Path, part: str, system: str, scoring: Scoring, rows: 
     np.testing.assert_equal(measured, answers)
     assert len(counts) == len(sketches) == len(rows)
     assert (output / part / "encoder").is_dir() or part == "classifier", "heads on one encoder store it once"
-    copy = write_bundle(model_content(output / part, kind="classifier"), output.parent / f"copy-{part}")
+    copy = write_bundle(output / part, output.parent / f"copy-{part}", kind="classifier")
     np.testing.assert_equal(load_model(copy).answer(rows), answers)
 
 

@@ -60,7 +60,7 @@ def test_layouts(tmp_path, form, content, columns, layout, expected):
             "csv",
             b"1\n\xdb\n",
             {"encoding": "cp874"},
-            r"a, line 2: byte 0xdb is not cp874; name the encoding with --encoding, or `encoding` in params\.yaml",
+            r"a, line 2: byte 0xdb is not cp874; name the encoding \(encoding, --encoding\)",
         ),
     ],
 )

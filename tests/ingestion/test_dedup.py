@@ -1,17 +1,12 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
-from pathlib import Path
 
 import numpy as np
 import pytest
 
-from components.cluster.shards import Steps, sharded
-from components.data.ingestion import duplicates
-from components.data.ingestion.dedup import PERMUTATIONS, Shingles, Sketches, Words64, band_rows, exact_keys
-from components.data.ingestion.duplicates import Part, find_duplicates, near_pairs, write_keys
-from components.settings.cluster import ClusterSettings
+from components.data.ingestion.dedup import PERMUTATIONS, Shingles, band_rows, exact_keys
+from components.data.ingestion.duplicates import find_duplicates, near_pairs
 
 
 def words(count: int, seed: int) -> list[str]:
@@ -67,40 +62,18 @@ def documents() -> list[str]:
     return texts
 
 
-@pytest.fixture
-def steps(tmp_path: Path) -> Iterator[Steps]:
-    with sharded(tmp_path, settings=ClusterSettings(storage=str(tmp_path / "storage")), size=0) as steps:
-        yield steps
-
-
-def put_part(steps: Steps, key: str, first: int, exact: Words64, sketches: Sketches, *, rows: int = 4) -> Part:
-    with steps.work.scratch() as folder:
-        for name in write_keys(folder, exact=exact, sketches=sketches, rows=rows):
-            steps.work.put(folder / name, f"{key}.{name}")
-    return Part(key, first, len(exact))
-
-
-@pytest.mark.parametrize("range_keys", [100_000, 7])
-def test_duplicates_are_found_in_one_or_several_parts_and_key_ranges(steps, monkeypatch, range_keys):
-    monkeypatch.setattr(duplicates, "RANGE_KEYS", range_keys)
+def test_duplicates_are_found_once_and_later_than_their_twins():
     texts = documents()
-    shingles = Shingles(ngram=5, permutations=64)
-    parts = [
-        put_part(
-            steps,
-            f"part{start}",
-            start,
-            exact_keys(texts[start : start + 9]),
-            shingles.sketches(texts[start : start + 9]),
-        )
-        for start in range(0, 40, 9)
-    ]
-    pairs, flags, _ = find_duplicates(steps, parts, key_shards={}, threshold=0.8)
+    sketches = Shingles(ngram=5, permutations=64).sketches(texts)
+    pairs, flags = find_duplicates(exact_keys(texts), sketches, old=0, threshold=0.8)
     assert pairs[["later", "earlier", "exact"]].tolist() == [(10, 3, True), (20, 4, False), (30, 5, False)]
     assert np.flatnonzero(flags).tolist() == [10, 20, 30]
-    sketches = shingles.sketches(texts)
     estimates = [(sketches[later] == sketches[earlier]).mean() for later, earlier in ((20, 4), (30, 5))]
     assert pairs["similarity"].tolist() == pytest.approx([1.0, *estimates])
+    # Documents of earlier runs are only compared with.
+    pairs, flags = find_duplicates(exact_keys(texts), sketches, old=25, threshold=0.8)
+    assert pairs[["later", "earlier", "exact"]].tolist() == [(30, 5, False)]
+    assert np.flatnonzero(flags).tolist() == [30]
 
 
 def test_only_pairs_above_the_threshold_are_found():
@@ -132,12 +105,11 @@ def test_rows_of_a_band(threshold, permutations, rows):
 
 
 @pytest.mark.parametrize("threshold", [0.4, 0.5, 0.8])
-def test_99_percent_of_the_pairs_at_the_threshold_are_found(steps, threshold):
+def test_99_percent_of_the_pairs_at_the_threshold_are_found(threshold):
     count = 2_000
     sketches = pairs_of_similarity(threshold + 0.01, count=count, values=PERMUTATIONS, seed=1)
     exact = exact_keys([str(number) for number in range(2 * count)])
-    part = put_part(steps, "part", 0, exact, sketches, rows=band_rows(threshold))
-    pairs, _, _ = find_duplicates(steps, [part], key_shards={}, threshold=threshold)
+    pairs, _ = find_duplicates(exact, sketches, old=0, threshold=threshold)
     later, earlier = pairs["later"], pairs["earlier"]
     assert (later % 2 == 1).all() and (earlier == later - 1).all()
     assert len(later) >= 0.99 * count

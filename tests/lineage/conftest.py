@@ -136,7 +136,7 @@ def cache_of_inputs(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytes
 @pytest.fixture
 def unregistered(monkeypatch: pytest.MonkeyPatch) -> None:
     """No registry: no version has learned from anything."""
-    monkeypatch.setattr(removal, "learners", lambda *_: [])
+    monkeypatch.setattr(removal, "learners", lambda *_, **__: [])
     monkeypatch.setattr(removal, "record_taints", lambda *_, **__: None)
     monkeypatch.setattr(removal, "connect", lambda _: None)
 

@@ -4,11 +4,13 @@ import json
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import yaml
 
 from components.pipeline.lineage import forget as removal
-from components.registry.drift.traffic import TEXT_LENGTH, traffic_folder
+from components.registry.drift.measurements import ROW, Measured
+from components.registry.drift.traffic import TrafficLog, read_traffic, traffic_folder
 from components.settings.params import Params
 from tests.example_task import rows
 from tests.labelling.conftest import project as project  # a fixture
@@ -76,18 +78,15 @@ def test_checkpoints_in_a_folder_of_others_are_removed_alone(project, tmp_path):
     assert sorted(path.name for path in shared.iterdir()) == ["bob", "experiments", "papers"]
 
 
-def test_served_texts_are_removed_with_their_file(project):
+def test_a_batch_of_served_texts_is_removed_from_its_log(project, tmp_path, monkeypatch):
     params = project()
-    folder = traffic_folder(Path()) / "things" / "0a"
-    folder.mkdir(parents=True)
-    long = "Ünïcode words " * (TEXT_LENGTH // 10)
-    texts = {"short": ["other", f"{GONE}\nand a second text"], "long": [long[:TEXT_LENGTH]], "other": ["nothing"]}
-    for name, values in texts.items():
-        (folder / f"{name}.text").write_text("".join(json.dumps(value) + "\n" for value in values))
-        (folder / f"{name}.rows").write_bytes(b"{}\n")
-    certificate = remove(params, GONE, long)
-    assert sorted(path.name for path in folder.iterdir()) == ["long.rows", "other.rows", "other.text", "short.rows"]
-    assert sorted(Path(path).name for path in certificate["caches"]) == ["long.text", "short.text"]
+    monkeypatch.setenv("HEADSTART_TRAFFIC", str(tmp_path.parent / f"{tmp_path.name}-traffic"))
+    log = TrafficLog(traffic_folder(), task="things", digest="0a", megabytes=1, text=True)
+    for texts in ([("other",), (GONE, "and a second text")], [("nothing",)]):
+        log.append(texts, Measured("classification", (), np.zeros(len(texts), dtype=ROW)))
+    certificate = remove(params, GONE)
+    assert read_traffic(traffic_folder(), task="things", digest="0a").texts == ("nothing",)
+    assert sum(certificate["records"].values()) == 2, "a row of train, and a batch"
 
 
 def test_a_file_of_git_leaves_its_history(project, monkeypatch):

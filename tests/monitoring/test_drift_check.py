@@ -63,13 +63,13 @@ def answer(params: Params, rows: list[tuple[str, ...]], **drift: object) -> list
 def test_the_reference_travels_with_the_challenger(params, pipeline):
     registry = connect(params.registry)
     version = find_champion(registry, "letters")
-    content = registry.attached(version, REFERENCE)
+    content = registry.document(version, REFERENCE)
     assert content is not None
-    reference = Reference.from_bytes(content, what="")
+    reference = Reference.of(content)
     assert len(reference.measured) == 520 and reference.unseen.sum() == 260
     assert reference.measured.labels == ("x", "y", "z")
     others = [other for other in registry.versions(version.name) if other.number != version.number]
-    assert others and all(registry.attached(other, REFERENCE) is None for other in others)
+    assert others and all(registry.document(other, REFERENCE) is None for other in others)
 
 
 def test_the_log_does_not_change_an_answer(params):
@@ -82,8 +82,8 @@ def test_other_traffic_is_found_and_described(params):
     answer(params, [("ж" * 30 + "a",)] * 100)
     actual = check_traffic(params, "letters")
     assert actual.drift
-    assert "times longer (median 31 characters instead of" in actual.sentence
-    assert "94% unknown pieces instead of 0%" in actual.sentence
+    assert "the median length is 31 characters instead of " in actual.sentence
+    assert "the share of unknown pieces is 93.8% instead of 0.0%" in actual.sentence
     assert not actual.examples
 
 
@@ -93,7 +93,7 @@ def test_the_result_is_in_the_report_and_in_the_summary(params, pipeline):
     assert actual.examples == ("ж" * 30,) * 3
     publish(actual, out=pipeline.out, name="letters")
     study = findings.read(pipeline.out / "studies" / "drift-letters")
-    assert study.chapter.title == "Drift: letters" and "times longer" in study.chapter.lead[0]
+    assert study.chapter.title == "Drift: letters" and "the median length is" in study.chapter.lead[0]
     assert study.numbers["drift"] is True and study.numbers["examples"] == []
     assert "ж" not in json.dumps(study.numbers, ensure_ascii=False)
     assert (pipeline.out / "metrics" / "study" / "drift-letters.json").is_file()
@@ -109,7 +109,7 @@ def test_a_file_is_compared_without_a_log(params, tmp_path):
     other = tmp_path / "other.csv"
     other.write_text("text\n" + "\n".join(text * 3 for (text,) in USUAL) + "\n")
     actual = check_file(params, "letters", other)
-    assert actual.drift and "3.0 times longer" in actual.sentence
+    assert actual.drift and "the median length is" in actual.sentence
     assert not traffic_folder().exists()
 
 
@@ -144,7 +144,7 @@ def test_the_reference_of_another_champion_is_measured_from_the_examples(params,
         with pytest.raises(RegistryError, match="has no reference for drift, and .* does not exist; run `headstart"):
             check_traffic(away, "letters")
         assert not check_traffic(params, "letters").drift
-        assert registry.attached(other, REFERENCE) is not None
+        assert registry.document(other, REFERENCE) is not None
     finally:
         registry.set_alias(name, "champion", champion)
 

@@ -10,10 +10,10 @@ import pytest
 from components.cli.onboarding.inspection import inspect, language_of
 from components.cli.onboarding.splits import split_files
 from components.core.errors import DataError
-from components.data import guesses as columns
-from components.data.guesses import by_column, guess, runners_up
-from components.data.guesses import columns_in_words as in_words_of
+from components.data import understanding as columns
 from components.data.sampling import Rows, read_rows
+from components.data.understanding import by_column, runners_up, understand
+from components.data.understanding import columns_in_words as in_words_of
 from components.settings.tasks import TaskSource
 
 
@@ -183,7 +183,7 @@ def test_splits_of_a_folder(tmp_path):
     ],
 )
 def test_kinds_and_columns(result, expected):
-    assert guess(result) == expected
+    assert understand(result).keys == expected
 
 
 @pytest.mark.parametrize(
@@ -192,7 +192,7 @@ def test_kinds_and_columns(result, expected):
         (
             {"id": 1, "fields": {"body": "a b c", "tag": "x"}},
             r"no column holds text \(columns: 'id', 'fields'; 'fields' holds objects with 'body', 'tag': write these "
-            r"as columns\); name it with --text",
+            r"as columns\); name it with text",
         ),
         (
             {"text": "a b c", **{f"c{n}": "x y z" for n in range(30)}, "empty": ""},
@@ -202,7 +202,7 @@ def test_kinds_and_columns(result, expected):
 )
 def test_columns_are_named_in_words(row, message):
     with pytest.raises(DataError, match=message):
-        guess(rows(row, row))
+        understand(rows(row, row))
 
 
 def test_another_column_of_text_can_be_read_too():
@@ -216,7 +216,7 @@ def test_another_column_of_text_can_be_read_too():
     assert in_words_of(columns, keys | {"kind": "multilabel"}) == [f"{note})"]
     table = rows(*({name: values[n] for name, values in columns.items()} for n in range(90)))
     both = {"kind": "pair", "first": "body", "second": "subject", "label": "queue"}
-    assert guess(table, text="body,subject", label="queue") == both
+    assert understand(table, text=("body", "subject"), label="queue").keys == both
 
 
 @pytest.mark.parametrize(
@@ -251,28 +251,32 @@ def test_lists_of_tags_as_text_are_refused(value):
     with pytest.raises(
         DataError, match="column 'tags' has lists of tags as text .* save the table as parquet or jsonl"
     ):
-        guess(table("tokens tags", *(("['Jim', 'ran']", value) for _ in range(4))))
+        understand(table("tokens tags", *(("['Jim', 'ran']", value) for _ in range(4))))
 
 
 def test_a_few_rows_with_a_label_are_enough():
     """Most rows of a file may wait for a label; a filled column with another name of a label comes first."""
     few = [(f"the text of message {number}", "web", ["a", "b", None][min(number, 2)]) for number in range(30)]
-    assert guess(table("text source label", *few)) == CLASSES
-    assert guess(table("text label category", *few)) == CLASSES
+    assert understand(table("text source label", *few)).keys == CLASSES
+    assert understand(table("text label category", *few)).keys == CLASSES
     single = [(text, source, None if label == "b" else label) for text, source, label in few]
     with pytest.raises(DataError, match="no column looks like a label"):
-        guess(table("text source label", *single))
+        understand(table("text source label", *single))
 
 
 def test_columns_can_be_named_and_others_are_mentioned():
     table = rows(*({"text": f"t {n}", "note": f"n {n}", "action": "ab"[n % 2], "place": "cd"[n % 2]} for n in range(8)))
-    keys = guess(table)
+    keys = understand(table).keys
     assert (keys["label"], runners_up(by_column(table), keys)) == ("action", ([], ["place"]))
-    assert guess(table, text="note", label="place") == {"kind": "classification", "text": "note", "label": "place"}
+    assert understand(table, text=["note"], label="place").keys == {
+        "kind": "classification",
+        "text": "note",
+        "label": "place",
+    }
     with pytest.raises(DataError, match="no column 'x'; the columns are 'text', 'note', 'action', 'place'"):
-        guess(table, label="x")
+        understand(table, label="x")
     with pytest.raises(DataError, match="no column looks like a label"):
-        guess(rows({"text": "a"}, {"text": "b"}))
+        understand(rows({"text": "a"}, {"text": "b"}))
 
 
 def test_facts(tmp_path):
@@ -313,11 +317,12 @@ def test_folders_of_parallel_files_are_splits(tmp_path):
     assert {split: file.name for split, file in files.items()} == {"train": "train", "dev": "valid", "test": "test"}
     result = read_rows(files["train"])
     assert (result.format, result.columns, len(result.rows)) == ("parallel", ["label", "seq.in", "seq.out"], 3)
-    assert guess(result) == {"kind": "classification", "text": "seq.in", "label": "label"}
+    assert understand(result).keys == {"kind": "classification", "text": "seq.in", "label": "label"}
     tagged = {"kind": "tagging", "words": "seq.in", "tags": "seq.out", "scheme": "bio"}
-    assert guess(result, kind="tagging") == guess(result, kind="tagging", text="seq.in", label="seq.out") == tagged
-    with pytest.raises(DataError, match="no column holds tags .*; name the tags with --label"):
-        guess(rows({"text": "a b", "label": "x"}), kind="tagging")
+    for given in ({}, {"text": ["seq.in"], "label": "seq.out"}):
+        assert understand(result, kind="tagging", **given).keys == tagged
+    with pytest.raises(DataError, match="no column holds tags .*; name them with label"):
+        understand(rows({"text": "a b", "label": "x"}), kind="tagging")
     (tmp_path / "train/label").write_text("PlayMusic\n")
     with pytest.raises(DataError, match=r"is no folder of parallel files, .* \(label: 1 lines, seq.in: 3 lines"):
         read_rows(files["train"])

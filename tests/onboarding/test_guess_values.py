@@ -7,8 +7,8 @@ import pytest
 
 from components.cli.onboarding.inspection import language_of, script_of
 from components.core.errors import DataError
-from components.data.guesses import by_column, group_column, guess, runners_up
 from components.data.sampling import Rows
+from components.data.understanding import by_column, group_column, runners_up, understand
 from headstart.tables import InputError
 from headstart.tasks import read_task
 
@@ -36,17 +36,19 @@ def test_the_label_is_what_the_texts_tell():
     draw = random.Random(1)
     values = [(draw.choice(["30", "40"]), draw.choice(["남성", "여성"]), *row) for row in told(300)]
     rows = table("연령 성별 상황 문장", values)
-    keys = guess(rows)
+    keys = understand(rows).keys
     assert keys == {"kind": "classification", "text": "문장", "label": "상황"}
     assert runners_up(by_column(rows), keys)[1] == ["연령", "성별"]
     # Nothing is told by these texts: the fewest values.
     untold = [(age, sex, topic, text) for (age, sex, _, text), (topic, _) in zip(values, told(300, 5), strict=True)]
-    assert guess(table("연령 성별 상황 문장", untold))["label"] in ("연령", "성별")
+    assert understand(table("연령 성별 상황 문장", untold)).keys["label"] in ("연령", "성별")
 
 
 def test_a_word_for_a_person_is_no_label():
     assert (
-        guess(table("gender mood text", [("fm"[n % 2], "xyz"[n % 3], f"a b c {n}") for n in range(12)]))["label"]
+        understand(table("gender mood text", [("fm"[n % 2], "xyz"[n % 3], f"a b c {n}") for n in range(12)])).keys[
+            "label"
+        ]
         == "mood"
     )
 
@@ -65,7 +67,7 @@ def test_a_word_for_a_person_is_no_label():
     ],
 )
 def test_a_name_alone_is_no_text_and_no_label(columns, row, text, label):
-    keys = guess(table(columns, map(row, range(60))))
+    keys = understand(table(columns, map(row, range(60)))).keys
     assert (keys["text"], keys["label"]) == (text, label)
 
 
@@ -111,7 +113,7 @@ def test_choices_in_columns(columns, row, label, answer):
     names = columns.split()
     things = [f"a thing {number}" for number in range(1, len(names) - 1)]
     rows = table(columns, [(f"what is it {n}", *things, *row(n)) for n in range(30)])
-    result = guess(rows)
+    result = understand(rows).keys
     expected = {"kind": "choice", "text": names[0], "choices": names[1:-1], "label": label}
     assert result == expected | ({"answer": answer} if answer else {})
     with pytest.raises(InputError, match=rf"{label!r} is the number, letter or text of one of several choices"):
@@ -120,11 +122,11 @@ def test_choices_in_columns(columns, row, label, answer):
 
 def test_columns_that_are_no_choices():
     rows = table("text answer1 answer2 label", [(told(30)[n][1], "yes", "no", "xy"[n % 2]) for n in range(30)])
-    assert guess(rows) == {"kind": "classification", "text": "text", "label": "label"}
+    assert understand(rows).keys == {"kind": "classification", "text": "text", "label": "label"}
     several = table("question choices key", [("what?", {"text": ["a", "b"]}, "AB"[n % 2]) for n in range(30)])
     for given, kind in ((rows, "choice"), (several, None)):
         with pytest.raises(DataError, match="a choice needs columns of the prompt, the choices and the answer"):
-            guess(given, kind=kind)
+            understand(given, kind=kind)
 
 
 LANGUAGES = {

@@ -17,9 +17,9 @@ import headstart
 from components.core.artifacts import read_manifest
 from components.core.clock import OutOfTimeError
 from components.core.errors import ArtifactError, HeadstartError
-from components.data.guesses import guess
 from components.data.sampling import read_rows
 from components.data.tasks.examples import read_facts
+from components.data.understanding import understand
 from components.interchange.vectors import write_vectors
 from components.learners.abstention import threshold_of
 from components.learners.finetuning.runs import Forecast
@@ -30,6 +30,7 @@ from headstart.fitting import READS_LABELS, finetuning_of
 from headstart.report import Report, Tried
 from headstart.tables import InputError
 from headstart.tasks import read_task
+from tests.data.public_inputs import targets_of
 from tests.example_task import ROWS, rows
 from tests.inference.files import predict_file
 
@@ -291,14 +292,18 @@ def test_missing_texts_have_no_prediction(fitted):
         (
             {"a": ["t", "u"], "b": ["v", "w"], "c": [1, 2]},
             {},
-            r"looks like a label; name it with label=; columns: 'a', 'b', 'c'",
+            r"looks like a label \(columns: 'a', 'b', 'c'\); name it with label=",
         ),
         ({"text": ["a", None], "label": ["x", "y"]}, {}, r"1 labelled row"),
         ({"text": ["a", 5], "label": ["x", "y"]}, {}, r"row 1, column 'text': is int \(5\), expected text"),
         ({"text": ["a", "b"], "label": ["x", "x"]}, {}, r"only one class \('x'\)"),
         ({"text": ["a", "b"], "label": ["x", None]}, {}, r"1 labelled row"),
-        ({"text": ["a", "b"], "label": [0.5, "much"]}, {"kind": "regression"}, r"row 1, column 'label': 'much' is not"),
-        ({"words": [["a", "b"]] * 2, "tags": [["O"]] * 2}, {}, r"row 0, column 'tags': 1 tags for 2 words"),
+        (
+            {"text": ["a", "b"], "label": [0.5, "much"]},
+            {"kind": "regression"},
+            r"row 1: the score \('label'\) is 'much', not a number",
+        ),
+        ({"words": [["a", "b"]] * 2, "tags": [["O"]] * 2}, {}, r"row 0: 2 words, 1 tags"),
         ({"text": ["a", "b"], "label": ["x", "y"]}, {"kind": "clasification"}, r"did you mean 'classification'"),
         ({"text": ["a\0", "b"], "label": ["x", "y"]}, {}, r"row 0: contains a NUL character"),
         ({"text": ["a", "b"], "label": ["x", "y"]}, {"start": "all-MiniLM"}, r"did you mean 'all-MiniLM-L6-v2'"),
@@ -342,7 +347,7 @@ def test_errors_name_the_index_and_the_line(fitted, later, tmp_path):
 def guessed(path: Path, data: pd.DataFrame) -> tuple[Any, ...]:
     """Kind and columns by `headstart init`, after comparison with those of the DataFrame and of the file."""
     data.to_csv(path, index=False)
-    keys = guess(read_rows(path))
+    keys = understand(read_rows(path)).keys
     columns = {key: keys[key] for key in ("text", "first", "second") if key in keys}
     for given in (data, path):
         result = read_task(given, text=None, label=None, kind=None, language=None)
@@ -361,13 +366,13 @@ def test_a_file_and_a_dataframe_are_guessed_alike(tmp_path):
     angled = read_task(
         each.assign(labels=["<x><y>", "<x>", "<y>"] * 20), text=None, label=None, kind=None, language=None
     )
-    assert angled.targets[:3] == [["x", "y"], ["x"], ["y"]]
+    assert targets_of(angled)[:3] == [["x", "y"], ["x"], ["y"]]
     long = each.assign(label=["a long name of a class", "another long name"] * 30)
     assert guessed(path, long) == ("classification", "note", "label")
     flags = pd.DataFrame({"text": texts, "rude": [0, 1] * 30, "toxic": [1, 0, 0] * 20})
     assert guessed(path, flags) == ("multilabel", "text", ["rude", "toxic"])
     task = read_task(flags, text=None, label=None, kind=None, language=None)
-    assert task.targets[:4] == [["toxic"], ["rude"], [], ["rude", "toxic"]]
+    assert targets_of(task)[:4] == [["toxic"], ["rude"], [], ["rude", "toxic"]]
     pair = pd.DataFrame({"text_a": texts, "text_b": texts, "label": [n / 4 for n in range(60)]})
     assert guessed(path, pair) == ("similarity", "text_a", "text_b", "label")
     scored = pair.rename(columns={"label": "score"}).assign(genre=["news", "forum"] * 30)

@@ -69,7 +69,7 @@ def test_a_registered_version_is_exported_by_its_label(promoted, tmp_path, monke
     for label in ("letters/1", "artifacts/nothing", settings.model_name("letters")):
         with pytest.raises(ConfigError, match=rf"{label}: is neither a folder nor a registered version; {expected}"):
             champion.export_champion(params, "", export, label=label)
-    with pytest.raises(RegistryError, match="has no version 7; versions: 1"):
+    with pytest.raises(RegistryError, match="has no version 7; existing versions: 1"):
         champion.export_champion(params, "", export, label=f"{settings.model_name('letters')}/7")
 
 
@@ -165,7 +165,7 @@ def test_a_version_is_fetched_by_its_number(promoted):
     with fetched_champion(settings, "letters", number=champion.number) as (version, _):
         assert version == champion
     with (
-        pytest.raises(RegistryError, match="has no version 99; versions: "),
+        pytest.raises(RegistryError, match="has no version 99; existing versions: "),
         fetched_champion(settings, "letters", number="99"),
     ):
         pass

@@ -34,7 +34,7 @@ NOT_INFERIOR = {"mode": "non_inferiority", "margin": 0.5}
         (scored("unmeasured", 340, latency=None), CHAMPION, {}, "reject", "latency was not measured"),
         (scored("no bound", 340, latency=None), CHAMPION, {"latency_ms": None}, "promote", "gain +0.1500"),
         # Without a champion and a baseline, the most frequent class (0.25 here) is compared with.
-        (scored("first", 280), None, {}, "promote", "most frequent class: gain +0.4500"),
+        (scored("first", 280), None, {}, "promote", "most frequent class, gain +0.4500"),
         (scored("first, poor", 60), None, {}, "reject", "gain -0.1000"),
         (scored("first, doubtful", 104), None, {}, "inconclusive", "test labels would decide it"),
         (scored("first, slow", 280, latency=replace(FAST, median=80.0)), None, {}, "reject", "takes 80.0 ms"),

@@ -74,7 +74,7 @@ def test_a_words_model_that_wins_is_promoted_served_and_rolled_back(pipeline):
     assert (
         version.tags["parent"] == "" and version.tags["system"] == "tfidf-words-characters" and "data" in version.tags
     )
-    assert "without a language model" in registry.description(version)
+    assert "without a language model" in registry.client.get_model_version(version.name, version.number).description
     assert find_reference(registry, version) is not None, "for drift"
 
     decision = decided(pipeline)

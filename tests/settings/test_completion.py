@@ -112,6 +112,14 @@ def short(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(completion, "LEAST_WORDS", 200_000)
 
 
+@pytest.mark.parametrize("method", ["features", "finetune", "contrastive", "auto"])
+def test_every_method_learns_from_an_imported_encoder(write, encoder, method):
+    file = write({"pretrain": {"minilm": {"source": str(encoder)}}, "finetune": {"minilm": {"method": method}}})
+    settings = load_params(file).finetune["minilm"]
+    assert settings.method == method
+    assert settings.contrastive.embeddings == (method in {"features", "finetune"})
+
+
 @pytest.mark.usefixtures("short")
 def test_a_short_text_without_labels_trains_no_language_model(write):
     """A text for `headstart suggest`; words models read it too."""

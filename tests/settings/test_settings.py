@@ -199,8 +199,8 @@ def test_members_of_an_ensemble_are_families_of_the_run(raw, tmp_path):
     result = problems(raw, tmp_path)
     assert result[:3] == [
         "evaluate.ensembles.none: List should have at least 2 items after validation, not 0 (found [])",
-        "evaluate.ensembles: 'ulmfit' is already the name of a family or of the baselines; choose another name",
         "evaluate.ensembles.no-encoder: has no member with a language model; add one of run.families",
+        "evaluate.ensembles: 'ulmfit' is already the name of a family or of the baselines; choose another name",
     ]
     assert result[3].startswith("evaluate.ensembles.both: unknown name 'ulmfit-backward'; did you mean") or (
         result[3].startswith("evaluate.ensembles.both: unknown name 'ulmfit-backward'; known: ")

@@ -14,6 +14,7 @@ from components.data.scoring.classification import UNSEEN
 from components.labelling.rows import known_labels, read_rows
 from components.settings.tasks import TaskSource
 from headstart.tasks import read_task
+from tests.data.public_inputs import targets_of
 from tests.tasks.labelled import jsonl, read, targets
 
 
@@ -102,7 +103,7 @@ def test_vectors_of_0_and_1_are_labels_by_position(form, tmp_path):
     people = read_rows("t", source, splits=("train",))
     assert ([list(row.labels or ()) for row in people], known_labels(people, source)) == (NAMES, ["0", "1", "2"])
     task = read_task(str(tmp_path / "train.jsonl"), text=None, label=None, kind=None, language=None)
-    assert (task.kind, task.targets) == ("multilabel", NAMES)
+    assert (task.kind, targets_of(task)) == ("multilabel", NAMES)
 
 
 def test_lists_of_classes_are_no_vectors(tmp_path):

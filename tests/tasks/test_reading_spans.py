@@ -55,7 +55,7 @@ def test_an_inner_tag_missing_in_train_is_a_label_of_its_type(tmp_path):
 
 def test_a_word_without_a_tag(tmp_path):
     names = conll(tmp_path, "Bonn\tB-LOC\nis\t\n")
-    with pytest.raises(DataError, match=r"train\.conll, line 2: word 'is' has no tag"):
+    with pytest.raises(DataError, match=r"train\.conll, line 2: word 2, 'is', has no tag"):
         read("tagging", tmp_path, **names)
 
 
@@ -97,7 +97,7 @@ def test_words_and_tags_in_parallel_files_and_in_lists(tmp_path):
     with pytest.raises(DataError, match=r"train, line 2: 1 words, 2 tags; each word needs one tag"):
         read("tagging", tmp_path, train="train", dev="dev.parquet", test="test")
     (tmp_path / "train" / "seq.out").write_text("O E-genre O\nO\n")
-    with pytest.raises(DataError, match=r"train, line 1, word 2: word 'some', scheme bio: tag 'E-genre' is not a tag"):
+    with pytest.raises(DataError, match=r"train, line 1: word 2, 'some', scheme bio: tag 'E-genre' is not a tag"):
         read("tagging", tmp_path, train="train", dev="dev.parquet", test="test")
     jsonl(tmp_path / "dev.jsonl", {"words": ["a", " "], "tags": ["O", "O"]})
     with pytest.raises(DataError, match=r"dev\.jsonl, line 1: 'words' holds an empty word; remove it, and its tag"):

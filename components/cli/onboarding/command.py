@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -22,13 +21,13 @@ from components.core import threads
 from components.core.errors import ConfigError, DataError
 from components.core.outputs import check_output, write_named
 from components.core.processors import cores
-from components.data import guesses as columns
 from components.data.formats.lines import Reading
 from components.data.formats.tables import Layout
 from components.data.ingestion.readers import TEXT, form_for, raw_files, read_texts
 from components.data.sampling import Rows, read_rows
 from components.data.tasks.kinds import find_kind
 from components.data.tasks.reading.records import is_blank, is_no_number, label_text, labels_in, merged_numbers
+from components.data.understanding import text_column, understand
 from components.pipeline.dvc_yaml import refuse_other_pipeline, write_dvc_yaml
 from components.settings.data import CorpusSource
 from components.settings.formats import is_table
@@ -65,12 +64,16 @@ def init(options: InitOptions, *, root: Path) -> list[str]:
     name = block_name(options.name or named.name.partition(".")[0])
     samples = {split: read_rows(file, Layout(**options.reading)) for split, file in files.items()}
     rows = samples["train"]
-    by_column = columns.by_column(rows)
-    keys = _keys(rows, files["train"], options)
+    try:
+        text = options.text.split(",") if options.text else ()
+        meant = understand(rows, text=text, label=options.label or None, kind=options.kind or None)
+    except DataError as error:
+        raise _for_user(error, where=files["train"]) from error
+    keys = _keys(meant.keys, rows, files["train"], options)
     without = _without_labels(samples, keys)
     left_out = [f"warning: {files[split].name} {why}" for split, why in without.items()]
     files = {split: file for split, file in files.items() if split not in without}
-    keys, grouped = _with_group(keys, [samples[split] for split in files], options)
+    keys, grouped = _with_group(keys, meant.group, [samples[split] for split in files], options)
     # Checked before anything is written.
     source = _source(name, keys, files)
     facts = _inspected(name, source, language=options.language)
@@ -78,13 +81,10 @@ def init(options: InitOptions, *, root: Path) -> list[str]:
     measured = _measured(options, source, name)
     start = _best(measured)
     said = _starts_in_words(measured, start) if measured or texts else [_advice(facts)]
-    read = [*rows.read, *facts.lines()[1:], *columns.columns_in_words(by_column, keys)]
-    read += [lists] if (lists := columns.lists_in_words(by_column, rows.loads)) and "label" in keys else []
     made = make_project(root)
     path, within = take_files(files, name=name, root=root)
     task = {"path": path} | _block(keys, facts, within)
-    others = columns.runners_up(by_column, keys)[1]
-    proposal = Proposal(name, task, facts, start=start, minutes=options.minutes, others=others)
+    proposal = Proposal(name, task, facts, start=start, minutes=options.minutes, others=meant.others)
     proposal.unlabelled = [_take(text, texts[:number], root=root) for number, text in enumerate(texts)]
     if start is None and texts:
         from components.cli.onboarding.starts import own_speed
@@ -99,7 +99,9 @@ def init(options: InitOptions, *, root: Path) -> list[str]:
     commit_project(root)
     return [
         f"{options.labelled}: {facts.lines()[0]}",
-        *read,
+        *rows.read,
+        *facts.lines()[1:],
+        *(meant.reasons if not options.scheme else ()),
         *grouped,
         *left_out,
         *(_text_in_words(text, root=root) for text in texts),
@@ -112,15 +114,11 @@ def init(options: InitOptions, *, root: Path) -> list[str]:
     ]
 
 
-def _keys(rows: Rows, file: Path, options: InitOptions) -> dict[str, Any]:
-    """Keys of the task, from the rows of train."""
-    try:
-        keys = columns.guess(rows, text=options.text or None, label=options.label or None, kind=options.kind or None)
-    except DataError as error:
-        raise DataError(f"{file}: {error}") from error
+def _keys(keys: dict[str, Any], rows: Rows, file: Path, options: InitOptions) -> dict[str, Any]:
+    """Keys of the task, with those of the options."""
     if options.group and options.group not in rows.columns:
         raise DataError(f"{file}: no column {options.group!r}; the columns are {', '.join(rows.columns)}")
-    keys |= {"label_separator": options.label_separator} if options.label_separator else {}
+    keys = keys | ({"label_separator": options.label_separator} if options.label_separator else {})
     keys |= {"scheme": options.scheme} if options.scheme else {}
     try:
         by_suffix = TaskSource(path=".", kind=keys["kind"]).format_of(file.name)
@@ -163,7 +161,7 @@ def _class_name(value: Any) -> str:
 
 
 def _with_group(
-    keys: dict[str, Any], samples: Sequence[Rows], options: InitOptions
+    keys: dict[str, Any], proposed: tuple[str, str] | None, samples: Sequence[Rows], options: InitOptions
 ) -> tuple[dict[str, Any], list[str]]:
     """Add what is done with rows without a label, and the group; with the column of the group and why, in words."""
     label = keys.get("label", keys.get("score", "label"))
@@ -177,7 +175,6 @@ def _with_group(
         keys = keys | {"no_label": "drop"}
     if options.group:
         return keys | {"group": options.group}, [f"column {options.group!r} is the group (--group)"]
-    proposed = columns.group_column(columns.by_column(samples[0]), keys)
     if proposed is None or any(proposed[0] not in rows.columns for rows in samples):
         return keys, []
     name, why = proposed
@@ -196,30 +193,29 @@ def _inspected(name: str, source: TaskSource, *, language: str | None) -> Facts:
     try:
         facts = inspect(name, source)
     except DataError as error:
-        raise DataError(_with_flags(str(error))) from error
+        raise _for_user(error) from error
     return replace(facts, language=language) if language else facts
 
 
-#: Keys of params.yaml in messages, which a user of `init` does not have yet -> what to do instead.
-_FLAGS: Final = (
-    (r"check data\.tasks\.[^ ]+?\.(label|score|tags)", "name another column with --label"),
-    (r"data\.tasks\.[^ ]+\.test_share: [\d.]+ of", "to hold some out as test,"),
-    (r"data\.tasks\.[^ ]+\.\w+: ", ""),
-    (r" \(data\.tasks\.[^ ]+\)", ""),
-    (
-        r"; name the column in params\.yaml(; if it has no header line, set header: false)?",
-        "; --text and --label name columns",
-    ),
-    (r"set delimiter", "name --delimiter"),
-    (r" \(no_label: drop\)", " (--no-label drop)"),
-    (r", or `encoding` in params\.yaml,", ""),
-)
+#: Keys of params.yaml in messages, which a user of `init` does not have yet -> the flag that sets them.
+_FLAGS: Final = {
+    **dict.fromkeys(("label", "score", "tags"), "--label"),
+    "text": "--text",
+    "yaml": "--text or --label",
+    "delimiter": "--delimiter",
+    "no_label": "--no-label",
+}
 
 
-def _with_flags(message: str) -> str:
-    for pattern, instead in _FLAGS:
-        message = re.sub(pattern, instead, message)
-    return message
+def _for_user(error: DataError, *, where: object = None) -> DataError:
+    """An error that names flags, not keys."""
+    where = "" if where is None and error.where == error.key else where
+
+    def flag(key: str) -> str:
+        name = key.rpartition(".")[2]
+        return _FLAGS.get(name, name)
+
+    return DataError(error.said(flag, where=where))
 
 
 def _source(name: str, keys: dict[str, Any], files: Mapping[str, Path]) -> TaskSource:
@@ -257,7 +253,7 @@ def _text(path: Path, *, like: str | None, root: Path) -> _Text:
     files = raw_files(path)[0]
     column = "text"
     if form_for(files[0]) != TEXT:
-        column = columns.text_column(read_rows(files[0]), like=like)
+        column = text_column(read_rows(files[0]), like=like)
     source = CorpusSource(path=_relative(path, root), text=column)
     characters = sum(len(text) for file in files for _, text, _ in read_texts(file, source, Reading()))
     return _Text(path, source, characters)

@@ -81,8 +81,10 @@ def read_conll(
         width = width or len(values)
         if len(values) != width:
             raise DataError(
-                f"{path}, line {number}: {len(values)} columns, the first line has {width}; set delimiter if words "
-                "contain white space"
+                f"{len(values)} columns, the first line has {width}",
+                where=f"{path}, line {number}",
+                key="delimiter",
+                do="set {key} if words contain white space",
             )
         for column in (words, tags):
             if not -width <= column < width:

@@ -117,7 +117,7 @@ def text_blocks(
             line = number + carried.count(b"\n") + error.object.count(b"\n", 0, error.start) + 1
             raise DataError(
                 f"{path}, line {line}: byte {error.object[error.start]:#04x} is not {guessed.name}; name the encoding "
-                "with --encoding, or `encoding` in params.yaml, or convert the file to UTF-8"
+                "(encoding, --encoding), or convert the file to UTF-8"
             ) from error
         old = b"\n" not in text and b"\r" in text if old is None else old
         text = carried + (text.replace(b"\r", b"\n") if old else text)

@@ -29,8 +29,8 @@ def read_label_first(file: Opening) -> Rows:
                     labels.append(label.removeprefix(FASTTEXT))
                 yield number, {"label": labels[0] if len(labels) == 1 else labels, "text": text}
 
-    lacks = "{where}: no column {name!r}; a line has a label and a text only"
-    return file.rows(_LABEL_FIRST, rows(), no_column=lacks)
+    lacks = "no column {name!r}; a line has a label and a text only"
+    return file.rows(_LABEL_FIRST, rows(), no_column=lacks, name_it="")
 
 
 def read_texts(file: Opening) -> Rows:
@@ -84,8 +84,8 @@ def read_parallel(file: Opening) -> Rows:
                 yield from waiting
                 waiting.clear()
 
-    lacks = "{where}: has no file {name!r}{near}; the columns are names of files"
-    return file.rows(list(files), rows(), no_column=lacks)
+    lacks = "has no file {name!r}{near}; the columns are names of files"
+    return file.rows(list(files), rows(), no_column=lacks, name_it="")
 
 
 def class_files(folder: Path) -> dict[str, list[Path]]:
@@ -121,8 +121,8 @@ def read_classes(file: Opening) -> Rows:
                     text = whole(each, reading, encoding=encoding).strip() if each.stat().st_size else ""
                     yield {"label": label, "text": text}
 
-    lacks = "{where}: no column {name!r}; a folder of classes has text and label only"
-    return file.rows(_LABEL_FIRST, enumerate(texts(), 1), no_column=lacks, kind="classification")
+    lacks = "no column {name!r}; a folder of classes has text and label only"
+    return file.rows(_LABEL_FIRST, enumerate(texts(), 1), no_column=lacks, name_it="", kind="classification")
 
 
 def is_text(file: Path) -> bool:

@@ -13,7 +13,7 @@ from components.core.errors import DataError
 from components.data.formats.delimited import Dialect, different_names, restored, strict_rows
 from components.data.formats.dialect import detect_dialect
 from components.data.formats.lines import LINE_BYTES, text_blocks
-from components.data.formats.tables import SHOWN, Layout, Opening, Row, RowError, Rows, suffix
+from components.data.formats.tables import NAME_IT, SHOWN, Layout, Opening, Row, RowError, Rows, suffix
 
 #: Rows from which the number of columns is taken.
 _SEEN: Final = 200
@@ -78,7 +78,7 @@ def read_delimited(file: Opening) -> Rows:
         names,
         rows(),
         names_at=names_at,
-        no_column=Rows.no_column + hint,
+        name_it=NAME_IT + hint,
         described=dialect.described(),
         header=dialect.header,
         ambiguous=twice,

@@ -19,6 +19,8 @@ MOST_BAD: Final = 0.05
 FEW_BAD: Final = 2
 #: Characters of a line that cannot be parsed which are passed on.
 SHOWN: Final = 2000
+#: What to do about a column that a file lacks.
+NAME_IT: Final = "name the column in {key}"
 
 Row = dict[str, Any]
 #: Called with the error of a bad row, whose message begins with its place, and the row as far as it is readable.
@@ -69,7 +71,7 @@ class Rows:
         reading: counts of what was read so far, and the encoding.
         where: the file, and a member or sheet of it, for messages.
         names_at: where its columns are named, for messages; empty: `where`.
-        no_column: what is said about a column that it lacks.
+        no_column, name_it: what is said about a column that it lacks, and what to do.
         fixed: whether every row has these columns.
         schema: types of the columns; None if the format has none.
         described: the dialect in words; empty if the format has none.
@@ -85,7 +87,8 @@ class Rows:
     reading: Reading
     where: str
     names_at: str = ""
-    no_column: str = "{where}: no column {name!r}{near}; name the column in params.yaml"
+    no_column: str = "no column {name!r}{near}"
+    name_it: str = NAME_IT
     fixed: bool = True
     schema: pa.Schema | None = None
     described: str = ""
@@ -139,7 +142,8 @@ class Rows:
             yield place, tuple(values)
 
     def _lacks(self, name: str, where: str, names: Iterable[str]) -> DataError:
-        return DataError(self.no_column.format(where=where, name=name, near=nearest(name, list(names))))
+        what = self.no_column.format(name=name, near=nearest(name, list(names)))
+        return DataError(what, where=where, key="params.yaml", do=self.name_it)
 
 
 def raise_error(error: DataError, row: Any) -> None:
@@ -182,7 +186,7 @@ def as_text(value: Any, where: object) -> str | None:
     if isinstance(value, bool | int | float):
         return json.dumps(value)
     what = "a list" if isinstance(value, list) else "an object" if isinstance(value, dict) else type(value).__name__
-    raise DataError(f"{where}: holds {what} where text is expected; name another column, or write the text")
+    raise DataError(f"holds {what} where text is expected; name another column, or write the text", where=where)
 
 
 def are_too_many(bad: int, rows: int) -> bool:

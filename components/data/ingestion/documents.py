@@ -36,7 +36,8 @@ DROPPED_SCHEMA = pa.schema(
     ]
 )
 #: The columns of a key shard that identify the kept document of each key.
-ORIGIN_SCHEMA = pa.schema([("id", pa.string()), ("source", pa.string()), ("line", pa.int64()), ("heldout", pa.bool_())])
+ORIGINS = pa.schema([("id", pa.string()), ("source", pa.string()), ("line", pa.int64())])
+ORIGIN_SCHEMA = ORIGINS.append(pa.field("heldout", pa.bool_()))
 # FILE:LINE, FILE#ROW, and the notation of error messages.
 _POSITION = re.compile(r"(?P<file>.+?)(?:[:#]|, (?:line|row) )(?P<line>\d+)")
 # Formats in which a document may span several lines.

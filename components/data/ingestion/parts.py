@@ -7,7 +7,7 @@ them and their keys to the work folder; when the duplicates are known, `write_pa
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -27,12 +27,11 @@ from components.data.ingestion.dedup import (
     Shingles,
     Sketches,
     Words64,
-    band_rows,
     exact_keys,
     packed_rows,
 )
-from components.data.ingestion.documents import DROPPED_SCHEMA, ORIGIN_SCHEMA, Origin
-from components.data.ingestion.duplicates import Part, write_keys, write_origins
+from components.data.ingestion.documents import DROPPED_SCHEMA, ORIGIN_SCHEMA, ORIGINS, Origin
+from components.data.ingestion.duplicates import Part
 from components.data.ingestion.matching import SEARCH_PERMUTATIONS, HeldOut
 from components.data.ingestion.readers import read_documents
 from components.settings.data import CorpusSource, IngestSettings, ParallelSource
@@ -46,8 +45,6 @@ _BATCH_ROWS = 8_192
 SHARD_BYTES = 32_000_000
 #: Why a document is left out that repeats the text of a judged row (`components.data.tasks.judged`).
 JUDGED: Final = "judged_row"
-#: Bits of a document in the file of flags of `write_part`: it is a duplicate; its origin is needed.
-DROPPED, NEEDED = 1, 2
 
 
 @dataclass(frozen=True)
@@ -92,6 +89,7 @@ class _Writer:
     """Writes documents and keys of a part, in batches of bounded size."""
 
     documents: pa.RecordBatchWriter
+    origins: pa.RecordBatchWriter
     left_out: pa.RecordBatchWriter
     shingles: Shingles | None
     judged: HeldOut | None
@@ -130,7 +128,9 @@ class _Writer:
             ids, sources, lines = zip(*origins, strict=True)
             texts, *targets = zip(*all_texts, strict=True)
             columns = [ids, texts, sources, *targets, lines]
-            self.documents.write_batch(pa.record_batch(columns, schema=_draft_schema(pairs=bool(targets))))
+            batch = pa.record_batch(columns, schema=_draft_schema(pairs=bool(targets)))
+            self.documents.write_batch(batch)
+            self.origins.write_batch(batch.select(Origin._fields))
         self.waiting.clear()
         self.size = 0
 
@@ -155,9 +155,9 @@ def _draft_schema(*, pairs: bool) -> pa.Schema:
 
 
 def read_part(item: ReadPart, key: str, work: Work) -> Facts:
-    """Read and clean the documents of a part: `documents` and `left-out` are Arrow streams; see `write_keys` for keys.
-    Returns the number of documents as `rows`, of those left out by reason, and of documents, bytes, replaced bytes and
-    lines of each file.
+    """Read and clean the documents of a part: `documents`, `origins` and `left-out` are Arrow streams, `exact` and
+    `sketches` their keys and signatures. Returns the number of documents as `rows`, of those left out by reason, and of
+    documents, bytes, replaced bytes and lines of each file.
 
     Raises:
         DataError: a raw file is damaged.
@@ -170,21 +170,22 @@ def read_part(item: ReadPart, key: str, work: Work) -> Facts:
     counts: Facts = {"rows": 0, "dropped": {"empty": 0, "too_short": 0, JUDGED: 0}, "files": {}}
     with work.scratch() as folder:
         with ExitStack() as stack:
-            streams = {"documents": _draft_schema(pairs=pairs), "left-out": DROPPED_SCHEMA}
+            streams = {"documents": _draft_schema(pairs=pairs), "origins": ORIGINS, "left-out": DROPPED_SCHEMA}
             writers = [
                 stack.enter_context(pa.ipc.new_stream(stack.enter_context(pa.OSFile(str(folder / name), "wb")), schema))
                 for name, schema in streams.items()
             ]
-            writer = _Writer(writers[0], writers[1], shingles, judged, counts["dropped"])
+            writer = _Writer(*writers, shingles, judged, counts["dropped"])
             for file in item.files:
                 counts["files"][file.name] = _read_file(file, item, work, writer, counts)
             writer.flush()
             writer.flush_dropped()
         exact = np.concatenate([np.empty((0, 2), np.uint64), *writer.exact])
         counts["rows"] = len(exact)
-        sketches = np.concatenate([np.empty((0, PERMUTATIONS), np.uint16), *writer.sketches]) if near else None
-        names = write_keys(folder, exact=exact, sketches=sketches, rows=band_rows(near.threshold) if near else 1)
-        for name in (*streams, *names):
+        exact.tofile(folder / "exact")
+        if near:
+            np.concatenate([np.empty((0, PERMUTATIONS), np.uint16), *writer.sketches]).tofile(folder / "sketches")
+        for name in (*streams, "exact", *(["sketches"] if near else [])):
             work.put(folder / name, f"{key}.{name}")
     return counts
 
@@ -210,7 +211,7 @@ class WritePart:
     """Inputs of `write_part`.
 
     Attributes:
-        flags: name of a file with a byte per document, `DROPPED` and `NEEDED`.
+        flags: name of a file with a byte per document: whether it is a duplicate.
         heldout: share of the documents that are held out, chosen by the hash of each document's text alone.
         also: number within the part of a further held-out document; -1: none.
         bytes: size of a shard.
@@ -232,10 +233,9 @@ def write_part(item: WritePart, key: str, work: Work) -> Facts:
     part, schema = item.part, PAIR_SCHEMA if item.pairs else SCHEMA
     keys = [("exact", pa.binary(16))] + ([("sketch", pa.binary(2 * PERMUTATIONS))] if item.near else [])
     key_schema = pa.schema([*keys, *ORIGIN_SCHEMA])
-    flags = np.fromfile(work.read(item.flags), np.uint8)
+    kept = ~np.fromfile(work.read(item.flags), bool)
     exact = part.exact(work)
     sketches = part.sketches(work) if item.near else None
-    kept = (flags & DROPPED) == 0
     held = exact[:, 0] < np.uint64(min(int(item.heldout * 2**64), 2**64 - 1))
     if item.also >= 0:
         held[item.also] = True
@@ -246,8 +246,8 @@ def write_part(item: WritePart, key: str, work: Work) -> Facts:
     with work.scratch() as folder:
         writers = {name: ShardWriter(folder, name, schema=schema, limit=item.bytes) for name in SPLITS}
         key_writer = ShardWriter(folder, "keys", schema=key_schema, limit=item.bytes)
-        needed, position = [ORIGIN_SCHEMA.empty_table().drop(["heldout"])], 0
-        for batch in _documents(work.read(f"{part.key}.documents")):
+        position = 0
+        for batch in _batches(work.read(f"{part.key}.documents")):
             rows = slice(position, position + batch.num_rows)
             position = rows.stop
             for split, writer in writers.items():
@@ -259,14 +259,9 @@ def write_part(item: WritePart, key: str, work: Work) -> Facts:
             columns = [packed_rows(exact[rows][kept[rows]])]
             if sketches is not None:
                 columns.append(packed_rows(sketches[rows][kept[rows]]))
-            origins = batch.select(Origin._fields)
-            chosen = origins.filter(pa.array(kept[rows])).columns
+            chosen = batch.select(Origin._fields).filter(pa.array(kept[rows])).columns
             heldout = pa.array(held[rows][kept[rows]])
             key_writer.write(pa.record_batch([*columns, *chosen, heldout], schema=key_schema))
-            needed.append(pa.Table.from_batches([origins.filter(pa.array((flags[rows] & NEEDED) > 0))]))
-        numbers = part.first + np.flatnonzero(flags & NEEDED)
-        write_origins(folder / "origins", numbers, pa.concat_tables(needed))
-        work.put(folder / "origins", f"{key}.origins")
         shards = {name: writer.close() for name, writer in (*writers.items(), ("keys", key_writer))}
         facts["shards"] = shards
         facts["files"] = {
@@ -277,13 +272,13 @@ def write_part(item: WritePart, key: str, work: Work) -> Facts:
     return facts
 
 
-def _documents(path: Path) -> Iterator[pa.RecordBatch]:
+def _batches(path: Path) -> Iterator[pa.RecordBatch]:
     # Read, not memory-mapped: mapped pages count as resident memory of the process.
     with pa.OSFile(str(path)) as source, pa.ipc.open_stream(source) as reader:
         yield from reader
 
 
-def left_out(work: Work, keys: Sequence[str]) -> Iterator[pa.RecordBatch]:
-    """The rows of dropped.parquet about documents that the steps `read_part` with these keys have left out."""
+def written(work: Work, keys: Iterable[str], name: str) -> Iterator[pa.RecordBatch]:
+    """A stream that the steps `read_part` with these keys have written, such as `left-out` or `origins`."""
     for key in keys:
-        yield from _documents(work.read(f"{key}.left-out"))
+        yield from _batches(work.read(f"{key}.{name}"))

@@ -7,39 +7,37 @@ documents. Parts are steps that may run at the same time (`components.cluster.sh
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 from pydantic import Field
 
-from components.cluster.shards import Steps, digest_of, sharded
-from components.core.artifacts import Draft, digest_text, write_atomic, writing
+from components.cluster.shards import Steps, Work, digest_of, sharded
+from components.core.artifacts import Draft, digest_file, digest_text, write_atomic, writing
 from components.core.digests import kept_digests
 from components.core.errors import DataError
 from components.core.progress import Progress
-from components.data.formats.corpus import KIND, SPLITS, previous
+from components.data.formats.corpus import KIND, SPLITS, previous, read_batches
 from components.data.formats.tables import suffix
 from components.data.ingestion.dedup import Flags
 from components.data.ingestion.documents import DROPPED_SCHEMA, Origin, dropped_writer
-from components.data.ingestion.duplicates import Part, find_duplicates, stored
+from components.data.ingestion.duplicates import PAIR, Pairs, Part, find_duplicates, joined_keys
 from components.data.ingestion.parts import (
-    DROPPED,
     JUDGED,
-    NEEDED,
     SHARD_BYTES,
     RawFile,
     ReadPart,
     WritePart,
     divided,
-    left_out,
     read_part,
     write_part,
+    written,
 )
 from components.data.ingestion.readers import raw_files
 from components.data.tasks.judged import read_judged
@@ -203,18 +201,26 @@ class _Run:
     def add(self, files: Mapping[str, Path], digests: Mapping[str, str]) -> None:
         """Read, compare and write; leaves shards, keys, dropped.parquet, metrics.json and facts in the draft."""
         keys, parts = self._read(files, digests)
-        key_shards = {name: self.draft.path / name for name in self.key_shards}
-        threshold = self.near.threshold if self.near else None
-        pairs, flags, origins = find_duplicates(self.steps, parts, key_shards=key_shards, threshold=threshold)
-        exact = int(pairs["exact"].sum())
-        self.counts.dropped["exact_duplicate"] += exact
-        self.counts.dropped["near_duplicate"] += len(pairs) - exact
-        origins += self._write(parts, pairs, flags)
+        shards, work, new = (
+            [self.draft.path / name for name in self.key_shards],
+            self.steps.work,
+            sum(part.rows for part in parts),
+        )
+        pairs, flags = np.empty(0, PAIR), np.empty(0, bool)
+        if new:
+            with joined_keys(work, shards, parts, near=self.near is not None) as (exact, sketches):
+                threshold = self.near.threshold if self.near else None
+                pairs, flags = find_duplicates(exact, sketches, old=len(exact) - new, threshold=threshold)
+        equal = int(pairs["exact"].sum())
+        self.counts.dropped["exact_duplicate"] += equal
+        self.counts.dropped["near_duplicate"] += len(pairs) - equal
+        self._write(parts, flags[len(flags) - new :])
         with dropped_writer(self.draft.path) as dropped:
-            for batch in left_out(self.steps.work, keys):
+            for batch in written(work, keys, "left-out"):
                 dropped.write_batch(batch)
             if len(pairs):
-                dropped.write_batch(_rows_of(pairs, [self.steps.work.read(name) for name in origins]))
+                old = (batch for path in shards for batch in read_batches(path, list(Origin._fields)))
+                dropped.write_batch(_rows_of(pairs, chain(old, written(work, keys, "origins"))))
         if self.counts.kept < 2 or self.counts.kept == self.counts.heldout:
             raise DataError(
                 f"{self.job.source.path}: {self.counts}; a corpus needs at least 2 different documents, one of them "
@@ -264,26 +270,21 @@ class _Run:
             setattr(counts, key, getattr(counts, key) + number - earlier)
         counts.files += before is None
 
-    def _write(self, parts: Sequence[Part], pairs: npt.NDArray[Any], flags: Flags) -> list[str]:
-        """Write the kept documents; returns the names of the files with the origins of duplicates."""
-        marks = np.where(flags, DROPPED, 0).astype(np.uint8)
-        old = parts[0].first if parts else 0
-        needed = np.concatenate([pairs["later"], pairs["earlier"]])
-        marks[needed[needed >= old] - old] |= NEEDED
-        items = {}
-        for part in parts:
-            if part.rows:
-                content = marks[part.first - old : part.first - old + part.rows].tobytes()
-                item = WritePart(
-                    part,
-                    stored(self.steps.work, content),
-                    self.job.settings.heldout,
-                    also=-1,
-                    near=self.near is not None,
-                    pairs=isinstance(self.job.source, ParallelSource),
-                    bytes=SHARD_BYTES,
-                )
-                items[self._key(item)] = item
+    def _write(self, parts: Sequence[Part], flags: Flags) -> None:
+        """Write the kept documents."""
+        items, first = {}, 0
+        for part in (part for part in parts if part.rows):
+            item = WritePart(
+                part,
+                stored(self.steps.work, flags[first : first + part.rows].tobytes()),
+                self.job.settings.heldout,
+                also=-1,
+                near=self.near is not None,
+                pairs=isinstance(self.job.source, ParallelSource),
+                bytes=SHARD_BYTES,
+            )
+            items[self._key(item)] = item
+            first += part.rows
         results = dict(zip(items, self.steps.map(write_part, items), strict=True))
         heldout = self.shards["heldout"] or any(facts["heldout"] for facts in results.values())
         least = [(*facts["least"], key) for key, facts in results.items() if facts["least"]]
@@ -303,24 +304,30 @@ class _Run:
             for name in facts["files"]:
                 self.steps.work.fetch(name, self.draft.path / name)
             self.draft.files |= facts["files"]
-        return [f"{key}.origins" for key in results]
 
     def _key(self, item: WritePart) -> str:
         return digest_of("write", VERSION, self.job.code, asdict(item))
 
 
-def _rows_of(pairs: npt.NDArray[Any], origins: Sequence[Path]) -> pa.RecordBatch:
+def stored(work: Work, content: bytes) -> str:
+    """Put a small file into the work folder, under its digest."""
+    with work.scratch() as folder:
+        (folder / "content").write_bytes(content)
+        name = digest_file(folder / "content")[:32]
+        work.put(folder / "content", name)
+    return name
+
+
+def _rows_of(pairs: Pairs, documents: Iterable[pa.RecordBatch]) -> pa.RecordBatch:
     """The rows of dropped.parquet about duplicates: each and the document it repeats, in the order of the documents."""
-    tables = []
-    for path in origins:
-        with pa.OSFile(str(path)) as source, pa.ipc.open_file(source) as reader:
-            tables.append(reader.read_all())
-    table = pa.concat_tables(tables)
-    numbers = table.column("number").to_numpy()
-    order = np.argsort(numbers, kind="stable")
     wanted = np.concatenate([pairs["later"], pairs["earlier"]])
-    places = order[np.searchsorted(numbers, wanted, sorter=order)]
-    rows = table.select(Origin._fields).combine_chunks().take(pa.array(places))
+    numbers, first, batches = np.unique(wanted), 0, []
+    for batch in documents:
+        inside = numbers[slice(*np.searchsorted(numbers, [first, first + batch.num_rows]))] - first
+        batches.append(batch.take(pa.array(inside)))
+        first += batch.num_rows
+    origins = pa.Table.from_batches(batches).combine_chunks()
+    rows = origins.take(pa.array(np.searchsorted(numbers, wanted)))
     count = len(pairs)
     return pa.record_batch(
         [

@@ -1,6 +1,6 @@
 """Metrics of tags: one per unit (word) of a row.
 
-Targets and answers are W tag indices. If the tags mark spans (BIO, IOB1, IOBES), spans are scored: a span is correct if
+Targets and answers are W tag indices. If the tags mark spans (BIO), spans are scored: a span is correct if
 and only if both ends and its type are (the strict definition of CoNLL-2002 and seqeval; see
 `components.data.scoring.spans`). Otherwise (parts of speech) each tag is scored.
 """
@@ -14,16 +14,15 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from components.data.scoring.base import Floats, Inputs, Scoring, Vectors, f1, macro, ratio
-from components.data.scoring.spans import Integers, Scheme, Spans, Tags, read_tags
+from components.data.scoring.spans import Integers, Spans, Tags, read_tags
 
 
 @dataclass(frozen=True)
 class Tagging(Scoring):
     """K = 3 C + 2 sums: true positives, predictions and targets of each class (a span type, or a tag if there are no
-    spans); correct tags, tags. Without `scheme`, it follows from the names."""
+    spans); correct tags, tags."""
 
     labels: Sequence[str]
-    scheme: Scheme | None = None
 
     averages = False
     constant_name = "most frequent tag"
@@ -31,18 +30,18 @@ class Tagging(Scoring):
     @property
     def names(self) -> tuple[str, ...]:  # type: ignore[override]
         """The primary metric is span F1, or accuracy if tags mark no spans."""
-        if self.tags.scheme == "none":
+        if not self.tags.types:
             return ("accuracy", "macro_f1")
         return ("span_f1", "span_precision", "span_recall", "macro_f1", "accuracy")
 
     @cached_property
     def tags(self) -> Tags:
-        """Scheme, prefixes and types of the tags."""
-        return read_tags(self.labels, scheme=self.scheme)
+        """Prefixes and types of the tags."""
+        return read_tags(self.labels)
 
     @property
     def class_names(self) -> Sequence[str]:
-        return self.labels if self.tags.scheme == "none" else self.tags.types
+        return self.tags.types or self.labels
 
     @property
     def width(self) -> int:
@@ -62,7 +61,7 @@ class Tagging(Scoring):
         count, c = len(lengths), len(self.class_names)
         of_unit = np.repeat(np.arange(count), lengths)
         right = truth == guess
-        if self.tags.scheme == "none":
+        if not self.tags.types:
             hits, guesses, truths = (of_unit[right], guess[right]), (of_unit, guess), (of_unit, truth)
         else:
             true, guessed = self.tags.spans(truth, lengths), self.tags.spans(guess, lengths)

@@ -87,8 +87,8 @@ class TaskFacts:
     label_texts: dict[str, list[str]] = field(default_factory=dict)
 
 
-def examples(job: ExamplesJob) -> Path:
-    """Read, check and write the labelled rows of one task.
+def examples(job: ExamplesJob, result: Examples | None = None) -> Path:
+    """Read, check and write the labelled rows of one task. `result`: the rows, if they have been read.
 
     Raises:
         ConfigError: the kind does not exist.
@@ -96,7 +96,7 @@ def examples(job: ExamplesJob) -> Path:
     """
     key = f"data.tasks.{job.task}"
     kind = find_kind(job.source.kind, key=f"{key}.kind")
-    result = kind.read(job.task, job.source)
+    result = kind.read(job.task, job.source) if result is None else result
     budgets = numbered(job.source.budgets)
     splits = {"train": result.train, "dev": result.dev, "test": result.test}
     strata = strata_of(result.train, job.source.kind)

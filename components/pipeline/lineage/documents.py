@@ -4,7 +4,6 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -14,7 +13,7 @@ from components.data.formats import corpus as corpora
 from components.data.formats.corpus import read_batches
 from components.data.formats.lines import Reading
 from components.data.ingestion.cleaning import clean
-from components.data.ingestion.dedup import NGRAM, PERMUTATIONS, Shingles, exact_keys, stores_signatures, unpacked_rows
+from components.data.ingestion.dedup import NGRAM, PERMUTATIONS, Shingles, stores_signatures, unpacked_rows
 from components.data.ingestion.documents import DROPPED, Origin, Outcome, what_became_of
 from components.data.ingestion.readers import read_documents
 from components.data.matching import Texts, key_of
@@ -38,7 +37,6 @@ class Copy:
         split: of the corpus or the task; `dropped` for a duplicate that ingestion has left out.
         file: shard or table that holds it; the raw file for dropped ones.
         similarity: 1 for a copy; less for a near copy.
-        key: BLAKE2b-128 of a corpus document, else empty.
     """
 
     where: str
@@ -46,11 +44,6 @@ class Copy:
     id: str
     file: str
     similarity: float = 1.0
-    key: bytes = b""
-
-    def as_json(self) -> dict[str, Any]:
-        """Its fields without the key."""
-        return {name: value for name, value in vars(self).items() if name != "key"}
 
     def __str__(self) -> str:
         how = "" if self.similarity == 1 else f", near copy, estimated Jaccard similarity {self.similarity:.2f}"
@@ -158,8 +151,7 @@ def _in_split(directory: Path, name: str, split: corpora.Split, texts: Texts) ->
             values = [column.to_pylist() for column in batch.columns[1:]]
             for row_id, *parts in zip(batch.column(0).to_pylist(), *values, strict=True):
                 if any(map(texts.held_by, parts)):
-                    key = exact_keys(["\n".join(parts)]).astype("<u8").tobytes()
-                    yield Copy(f"corpus/{name}", split, row_id, shard.name, key=key)
+                    yield Copy(f"corpus/{name}", split, row_id, shard.name)
 
 
 def near_copies(params: Params, wanted: Sequence[str], *, without: Sequence[Copy]) -> list[Copy]:

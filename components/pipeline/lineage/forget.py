@@ -41,11 +41,10 @@ from components.pipeline.lineage.places import (
     output_of,
     raw_holders,
     remotes,
-    served_texts,
     tracked_by_git,
     walk,
 )
-from components.pipeline.lineage.trace import Evidence, Learner, learners
+from components.pipeline.lineage.trace import Learner, learners, tree
 from components.registry.drift.traffic import traffic_folder
 from components.registry.ledger import record_taints
 from components.registry.reading import Reading
@@ -54,8 +53,6 @@ from components.settings.imports import is_local_copy
 from components.settings.params import Params
 
 SCHEMA = 1
-#: Lines that the summary shows of a list.
-_SHOWN = 20
 
 
 @dataclass
@@ -65,7 +62,7 @@ class Plan:
     Attributes:
         side: other files of the repository that hold them (predictions, rejected rows, logs).
         outputs: directories of stages that hold them or were made from them.
-        caches: folders of checkpoints, features and inputs, and texts in the traffic log.
+        caches: folders of checkpoints, features and inputs.
         checkpoints: address of checkpoints in a bucket; empty: there are none.
         elsewhere: what this command does not remove, and what to do, in words.
         remote: name of a remote -> (address, objects that the remote may have).
@@ -148,11 +145,11 @@ def make_plan(params: Params, wanted: Sequence[str], *, root: Path) -> Plan:
     plan = Plan(texts, copies, near_copies(params, wanted, without=copies), raw)
     cache, tracked = Cache(root), tracked_by_git(root)
     folders, caches = data_folders(params, root), _caches(params, root)
-    plan.caches = served_texts(traffic_folder(root), texts)
     held_outputs: list[Path] = []
     fixed = (root / "mlruns", root / "mlflow.db")
-    for path in walk(root, without=(cache.path, root / STATE)):
-        removed = [*folders, *caches, *plan.caches]
+    removed = [*folders, *caches]
+    places = [*walk(root, without=(cache.path, root / STATE)), *walk(traffic_folder(root))]
+    for path in dict.fromkeys(path.absolute() for path in places):
         if any(path == folder or folder in path.parents for folder in removed) or not holds(path, texts):
             continue
         if path in tracked or any(path == copy or copy in path.parents for copy in fixed) or path.suffix == ".db":
@@ -162,11 +159,9 @@ def make_plan(params: Params, wanted: Sequence[str], *, root: Path) -> Plan:
         else:
             plan.side.append(path)
     plan.outputs = sorted({*held_outputs, *derived_outputs([*raw, *held_outputs], root=root)})
-    evidence = Evidence(texts, wanted, copies=copies, files=raw, cache=cache)
-    ids = {copy.id for copy in copies}
-    plan.objects = cache.affected(texts, exact=evidence.exact, ids=ids)
+    plan.objects = cache.affected(texts)
     plan.remote = remotes(root) if plan.objects else {}
-    plan.learners = learners(Reading(params.registry), evidence)
+    plan.learners = learners(Reading(params.registry), cache, files=raw, items=plan.objects)
     if plan.outputs or raw or plan.learners:
         plan.caches += [path for path in [*caches, *(node_cache() / name for name in CACHES)] if path.exists()]
         plan.checkpoints = params.cluster.storage if "://" in params.cluster.storage else ""
@@ -199,28 +194,22 @@ def _elsewhere(params: Params, plan: Plan, tracked: set[Path], *, root: Path) ->
             yield f"the source of {name}: remove the text at its address, which the next run copies again"
 
 
-def plan_lines(plan: Plan, *, root: Path) -> Iterator[str]:
-    yield f"{len(plan.texts)} text(s)"
-    sections: list[tuple[str, list[str]]] = [
-        ("records to remove from raw files", _relative(plan.raw, root)),
-        ("records to remove from other files", _relative(plan.side, root)),
-        ("copies in corpora and labelled data", [str(copy) for copy in plan.copies]),
-        ("outputs to remove, which a retraining makes again", _relative(plan.outputs, root)),
-        ("caches to remove", [*_relative(plan.caches, root), *filter(None, [masked(plan.checkpoints)])]),
-        ("objects to remove from DVC's cache", [f"{item.md5} ({item.what})" for item in plan.objects]),
-        ("near copies, which stay; name their ids to remove them too", [str(copy) for copy in plan.near]),
-        ("files that stay and have to be edited by hand", _relative(plan.fixed, root)),
-        ("not removed, because it is not in this repository", plan.elsewhere),
-        ("versions that have learned from them", [str(copy) for copy in plan.learners]),
-    ]
-    for title, lines in sections:
-        if lines:
-            yield f"{title}:"
-            yield from (f"  {line}" for line in lines[:_SHOWN])
-            if len(lines) > _SHOWN:
-                yield f"  ... {len(lines) - _SHOWN} more"
-    if plan.empty:
-        yield "nothing holds them, and no registered version has learned from them"
+def plan_lines(plan: Plan, *, root: Path) -> list[str]:
+    sections: dict[str, list[Any]] = {
+        "records to remove from raw files": _relative(plan.raw, root),
+        "records to remove from other files": _relative(plan.side, root),
+        "copies in corpora and labelled data": plan.copies,
+        "outputs to remove, which a retraining makes again": _relative(plan.outputs, root),
+        "caches to remove": [*_relative(plan.caches, root), *filter(None, [masked(plan.checkpoints)])],
+        "objects to remove from DVC's cache": [f"{item.md5} ({item.what})" for item in plan.objects],
+        "near copies, which stay; name their ids to remove them too": plan.near,
+        "files that stay and have to be edited by hand": _relative(plan.fixed, root),
+        "not removed, because it is not in this repository": plan.elsewhere,
+        "versions that have learned from them": plan.learners,
+    }
+    shown = {title: list(map(str, items)) for title, items in sections.items() if items}
+    listed = shown or {"result": "nothing holds them, and no registered version has learned from them"}
+    return tree({"texts": len(plan.texts), **listed})
 
 
 def _relative(paths: Sequence[Path], root: Path) -> list[str]:
@@ -287,15 +276,7 @@ def _purge(plan: Plan, root: Path) -> dict[str, Any]:
             remote: _purge_remote(root, url, plan.objects) | {"url": masked(url)} for remote, url in plan.remote.items()
         },
         "near_copies": len(plan.near),
-        "versions": [
-            {
-                "version": learner.version.label,
-                "digest": learner.version.digest,
-                "sources": list(learner.sources),
-                "certain": learner.certain,
-            }
-            for learner in plan.learners
-        ],
+        "versions": [learner.facts for learner in plan.learners],
     }
 
 

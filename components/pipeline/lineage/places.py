@@ -5,7 +5,7 @@ import json
 import os
 import re
 import subprocess
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,15 +14,13 @@ import pyarrow as pa
 
 from components.core.artifacts import MANIFEST
 from components.core.data_version import dvc_config, locks
-from components.core.errors import ArtifactError, DataError
-from components.data.formats.corpus import read_batches
+from components.core.errors import DataError
 from components.data.ingestion.documents import DROPPED
 from components.data.matching import Texts, file_holds
-from components.registry.drift.traffic import TEXT_SUFFIX, read_texts
 from components.settings.params import Params
 
 _SHARD = re.compile(r"(?:train|heldout)-[0-9a-f]{16}\.parquet")
-_KEYS = re.compile(r"keys-[0-9a-f]{16}\.parquet")
+_KEYS = re.compile(rf"keys-[0-9a-f]{{16}}\.parquet|{re.escape(DROPPED)}")
 #: Folders without data of the project.
 SKIPPED = {".git", ".venv", "__pycache__", ".mypy_cache", ".pytest_cache", ".ruff_cache", ".hypothesis", "node_modules"}
 #: Output folders below the run's folder whose content is made from documents: they are removed as a whole and made
@@ -125,16 +123,10 @@ def output_of(path: Path, params: Params, *, root: Path) -> Path | None:
     return None
 
 
-def served_texts(folder: Path, texts: Texts) -> list[Path]:
-    """The files of texts in the traffic log that hold one of the texts, or the beginning of it that is logged. A line
-    belongs to a row, so such a file is removed as a whole; the numbers of its rows stay."""
-    return [path for path in sorted(folder.rglob(f"*{TEXT_SUFFIX}")) if any(map(texts.begun_by, read_texts(path)))]
-
-
 @dataclass(frozen=True)
 class Item:
-    """A file of DVC's cache, its name there, and why it is affected: `text`, `tokens`, `keys` (digests of documents) or
-    `dropped` (their ids)."""
+    """A file of DVC's cache, its name there, and why it is affected: `text`, `tokens` or `keys` (digests and ids of
+    documents)."""
 
     path: Path
     md5: str
@@ -179,31 +171,27 @@ class Cache:
             if (items := _listing(path)) is not None:
                 yield items
 
-    def affected(self, texts: Texts, *, exact: Collection[bytes], ids: Collection[str]) -> list[Item]:
-        """The objects that hold one of the texts, its tokens, its key (BLAKE2b-128, as in key shards) or
-        its id (as in `dropped.parquet`)."""
+    def affected(self, texts: Texts) -> list[Item]:
+        """The objects that hold one of the texts, its tokens, or digests and ids of the documents of its corpus."""
         items = {md5: Item(path, md5, "text") for md5, path in self.files() if holds(path, texts)}
+        held = frozenset(items)
         shards: set[str] = set()  # stems of the shards that hold a document
         origins: set[str] = set()  # digests of the splits that hold a row
+        derived: list[tuple[str, str]] = []
         for listing in self.listings():
-            shards |= {Path(name).stem for name, md5 in listing.items() if md5 in items and _SHARD.fullmatch(name)}
-            if any(md5 in items for name, md5 in listing.items() if name.endswith(".parquet")):
+            if names := {name for name, md5 in listing.items() if md5 in held}:
+                shards |= {Path(name).stem for name in names if _SHARD.fullmatch(name)}
+                derived += [(md5, "keys") for name, md5 in listing.items() if _KEYS.fullmatch(name)]
                 digests = self._facts(listing).get("digests") or {}
-                origins |= {digest for split, digest in digests.items() if listing.get(f"{split}.parquet") in items}
+                origins |= {digest for split, digest in digests.items() if f"{split}.parquet" in names}
         for listing in self.listings():
-            tokens = {f"{stem}.arrow" for stem in shards}
-            if origins.intersection(map(str, (self._facts(listing).get("origins") or {}).values())):
-                tokens |= {name for name in listing if name.endswith(".arrow")}
+            of_rows = origins.intersection(map(str, (self._facts(listing).get("origins") or {}).values()))
             for name, md5 in listing.items():
-                path = self.find(md5)
-                if md5 in items or path is None:
-                    continue
-                if name in tokens:
-                    items[md5] = Item(path, md5, "tokens")
-                elif _KEYS.fullmatch(name) and holds_key(path, exact):
-                    items[md5] = Item(path, md5, "keys")
-                elif name == DROPPED and holds_id(path, ids):
-                    items[md5] = Item(path, md5, "dropped")
+                if Path(name).suffix == ".arrow" and (of_rows or Path(name).stem in shards):
+                    derived.append((md5, "tokens"))
+        for md5, what in derived:
+            if (path := self.find(md5)) is not None:
+                items.setdefault(md5, Item(path, md5, what))
         # Those with the text last: tokens and keys are found by them, also after an interruption.
         return sorted(items.values(), key=lambda item: (item.what == "text", item.md5))
 
@@ -220,26 +208,6 @@ def _listing(path: Path) -> dict[str, str] | None:
         return {entry["relpath"]: entry["md5"] for entry in json.loads(path.read_text())}
     except (OSError, ValueError, KeyError, TypeError):
         return None
-
-
-def holds_key(path: Path, exact: Collection[bytes]) -> bool:
-    """Whether a key shard has one of these document keys."""
-    try:
-        return any(not set(batch.column(0).to_pylist()).isdisjoint(exact) for batch in read_batches(path, ["exact"]))
-    except ArtifactError:
-        return False
-
-
-def holds_id(path: Path, ids: Collection[str]) -> bool:
-    """Whether a list of dropped documents names one of these ids."""
-    try:
-        return any(
-            not set(column.to_pylist()).isdisjoint(ids)
-            for batch in read_batches(path, ["id", "twin"])
-            for column in batch.columns
-        )
-    except ArtifactError:
-        return False
 
 
 def remotes(root: Path) -> dict[str, str]:

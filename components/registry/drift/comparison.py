@@ -157,35 +157,37 @@ def holm(values: Sequence[float]) -> list[float]:
     return [float(p) for p in np.maximum.accumulate(adjusted)[np.argsort(order)]]
 
 
-def _smirnov(name: str, samples: Sequence[NDArray[Any]], shown: Sequence[str], words: str) -> Feature:
-    """Feature of two samples. The p-value assumes continuous distributions, which is conservative if values are
-    equal."""
+def _smirnov(samples: Sequence[NDArray[Any]], centres: Sequence[float], what: str, form: str) -> Feature:
+    """Feature of two samples with these medians, shares or means. The p-value assumes continuous distributions, which
+    is conservative if values are equal."""
     result = stats.ks_2samp(*samples, method="asymp")
-    before, after = (f"{text} {name}".rstrip() for text in shown)
+    before, after = map(form.format, centres)
+    words = f"the {what} is {after} instead of {before}"
     return Feature(float(result.pvalue), float(result.statistic), before, after, words)
 
 
 def _length(old: Measured, new: Measured, _: int) -> Feature:
     samples = [part.rows["characters"].astype(np.float64) for part in (old, new)]
-    before, after = (float(np.median(sample)) for sample in samples)
-    ratio = max(after, 1e-9) / max(before, 1.0)
-    how = "as long, but differently distributed"
-    if not 0.95 < ratio < 1.05:
-        how = f"{max(ratio, 1 / ratio):.1f} times {'longer' if ratio > 1 else 'shorter'}"
-    words = f"texts are {how} (median {after:,.0f} characters instead of {before:,.0f})"
-    return _smirnov("characters", samples, (f"{before:,.0f}", f"{after:,.0f}"), words)
+    return _smirnov(samples, [float(np.median(sample)) for sample in samples], "median length", "{:,.0f} characters")
 
 
 def _unknown(old: Measured, new: Measured, _: int) -> Feature | None:
     sides = old.rows, new.rows
     if len(old) < LEAST_UNSEEN or not all(rows["pieces"].any() for rows in sides):
         return None  # too few rows of dev, or the classifier has no pieces
-    before, after = (float(rows["unknown"].sum()) / float(rows["pieces"].sum()) for rows in sides)
-    shown = _percent(before), _percent(after)
-    words = f"{shown[1]} unknown pieces instead of {shown[0]}"
-    feature = _smirnov("", [rows["unknown"] / np.maximum(rows["pieces"], 1) for rows in sides], shown, words)
+    before, after = shares = [float(rows["unknown"].sum()) / float(rows["pieces"].sum()) for rows in sides]
+    samples = [rows["unknown"] / np.maximum(rows["pieces"], 1) for rows in sides]
+    feature = _smirnov(samples, shares, "share of unknown pieces", "{:.1%}")
     # The shares of single rows also depend on their lengths, which have a test of their own.
     return replace(feature, effect=0.0) if 1 / FACTOR < (after + BASE) / (before + BASE) < FACTOR else feature
+
+
+def _score(old: Measured, new: Measured, _: int) -> Feature | None:
+    samples = [part.rows["score"].astype(np.float64) for part in (old, new)]
+    samples = [sample[np.isfinite(sample)] for sample in samples]
+    if min(map(len, samples)) < LEAST_UNSEEN:
+        return None
+    return _smirnov(samples, [sample.mean() for sample in samples], f"mean {SCORES.get(new.kind, 'score')}", "{:.2f}")
 
 
 def _content(old: Measured, new: Measured, most: int) -> Feature | None:
@@ -201,16 +203,6 @@ def _content(old: Measured, new: Measured, most: int) -> Feature | None:
     return Feature(mean_discrepancy(*pair, most=most), max(0.0, 2 * area - 1), "", f"told apart {area:.0%}", words)
 
 
-def _score(old: Measured, new: Measured, _: int) -> Feature | None:
-    samples = [part.rows["score"].astype(np.float64) for part in (old, new)]
-    samples = [sample[np.isfinite(sample)] for sample in samples]
-    if min(map(len, samples)) < LEAST_UNSEEN:
-        return None
-    before, after = (f"{sample.mean():.2f}" for sample in samples)
-    name = SCORES.get(new.kind, "score")
-    return _smirnov(name, samples, (before, after), f"the mean {name} is {after} instead of {before}")
-
-
 def _classes(old: Measured, new: Measured, most: int) -> Feature | None:
     labels = new.labels
     if len(labels) < 2 or old.labels != labels or len(old) < LEAST_UNSEEN:
@@ -218,16 +210,16 @@ def _classes(old: Measured, new: Measured, most: int) -> Feature | None:
     counts = np.stack([np.bincount(part.rows["label"], minlength=len(labels)) for part in (old, new)])
     shares = counts / counts.sum(1, keepdims=True)
     change = np.abs(shares[1] - shares[0])
-    texts = [[_percent(share) for share in side] for side in shares]
-    largest = np.argsort(-change, kind="stable")
-    parts = [
-        f"{labels[index]} {texts[1][index]} instead of {texts[0][index]}"
-        for index in largest[:NAMED]
-        if change[index] >= LEAST_NAMED
-    ]
-    first = largest[0]
-    before, after = (f"{labels[first]} {side[first]}" for side in texts)
-    words = f"the predicted classes are shifted ({', '.join(parts)})"
+    largest = [int(index) for index in np.argsort(-change, kind="stable")[:NAMED]]
+    before, after = (
+        ", ".join(
+            f"{labels[index]} {side[index]:.1%}"
+            for index in largest
+            if change[index] >= LEAST_NAMED or index == largest[0]
+        )
+        for side in shares
+    )
+    words = f"the predicted classes are {after} instead of {before}"
     return Feature(chi_square(counts, most=most), float(change.sum() / 2), before, after, words)
 
 
@@ -239,10 +231,6 @@ TESTS: Final[dict[str, Callable[[Measured, Measured, int], Feature | None]]] = {
     "score": _score,
     "classes": _classes,
 }
-
-
-def _percent(share: float) -> str:
-    return f"{share:.1%}" if 0 < share < 0.095 else f"{share:.0%}"
 
 
 def _unusual(old: Measured, new: Measured) -> tuple[str, ...]:

@@ -3,10 +3,10 @@ projection of the features that the head of the model reads, or of TF-IDF weight
 
 from __future__ import annotations
 
-import io
-import json
+import base64
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from components.core.errors import ArtifactError
 from components.data.tasks.data import Answer, Fields, spaced
 from components.data.tasks.examples import read_split
 from components.learners.prediction import ROWS, Classifier, WrappedClassifier
@@ -25,8 +24,8 @@ if TYPE_CHECKING:
 
 #: Numbers of a sketch.
 SKETCH: Final = 16
-#: File of the reference in a version's run.
-REFERENCE: Final = "drift/reference.npz"
+#: Document of the reference of a version.
+REFERENCE: Final = "drift"
 SCHEMA: Final = 1
 #: One row. `time`: seconds since the epoch, 0 in a reference. `characters`: of all parts of the input. `pieces` and
 #: `unknown`: pieces that the encoder reads, and how many of them are unknown. `label`: index of the predicted class, -1
@@ -91,31 +90,27 @@ class Reference:
     measured: Measured
     unseen: NDArray[np.bool_]
 
-    def to_bytes(self) -> bytes:
-        meta = {"schema": SCHEMA, "kind": self.measured.kind, "labels": self.measured.labels}
-        with io.BytesIO() as file:
-            np.savez_compressed(
-                file,
-                rows=self.measured.rows,
-                unseen=self.unseen,
-                meta=np.frombuffer(json.dumps(meta).encode(), dtype=np.uint8),
-            )
-            return file.getvalue()
+    def as_json(self) -> dict[str, Any]:
+        kind, labels = self.measured.kind, list(self.measured.labels)
+        rows = {"rows": packed(self.measured.rows), "unseen": self.unseen.tolist()}
+        return {"schema": SCHEMA, "kind": kind, "labels": labels, **rows}
 
     @classmethod
-    def from_bytes(cls, content: bytes, *, what: str) -> Reference:
-        """Read what `to_bytes` has written."""
-        try:
-            with np.load(io.BytesIO(content), allow_pickle=False) as stored:
-                meta: dict[str, Any] = json.loads(stored["meta"].tobytes())
-                if meta["schema"] != SCHEMA or stored["rows"].dtype != ROW:
-                    raise ValueError("another version")
-                measured = Measured(meta["kind"], tuple(meta["labels"]), stored["rows"])
-                return cls(measured, stored["unseen"])
-        except (OSError, ValueError, KeyError, TypeError, EOFError) as error:
-            raise ArtifactError(
-                f"{what}: its reference for drift cannot be read ({error}); it is measured again"
-            ) from error
+    def of(cls, stored: Mapping[str, Any]) -> Reference:
+        """Read what `as_json` gives; raises ValueError, KeyError or TypeError if it is damaged."""
+        if stored["schema"] != SCHEMA:
+            raise ValueError("another version")
+        measured = Measured(stored["kind"], tuple(stored["labels"]), unpacked(stored["rows"]))
+        return cls(measured, np.array(stored["unseen"], dtype=np.bool_))
+
+
+def packed(rows: Rows) -> str:
+    """Records of type `ROW` in base64."""
+    return base64.b64encode(rows.tobytes()).decode()
+
+
+def unpacked(text: str) -> Rows:
+    return np.frombuffer(base64.b64decode(text), dtype=ROW)
 
 
 def describe(kind: str, answer: NDArray[np.float32], labels: Sequence[str]) -> tuple[int, float]:
@@ -215,14 +210,13 @@ def measure_reference(classifier: Classifier, *, examples: Path) -> Reference:
 def record_reference(registry: Registry, version: Version, classifier: Classifier, *, examples: Path) -> Reference:
     """Measure the reference of a version and store it with the version's run."""
     reference = measure_reference(classifier, examples=examples)
-    registry.attach(version, REFERENCE, reference.to_bytes())
+    registry.write_document(version, REFERENCE, reference.as_json())
     return reference
 
 
 def find_reference(registry: Registry, version: Version) -> Reference | None:
     """The recorded reference of a version; None if there is none or an unreadable one, which is measured again."""
-    try:
-        content = registry.attached(version, REFERENCE)
-        return None if content is None else Reference.from_bytes(content, what=version.label)
-    except ArtifactError:
-        return None
+    with suppress(ValueError, KeyError, TypeError):
+        stored = registry.document(version, REFERENCE)
+        return None if stored is None else Reference.of(stored)
+    return None

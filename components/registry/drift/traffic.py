@@ -1,12 +1,12 @@
 """The log of served rows: append-only segment files, several writers, bounded size.
 
-FOLDER/TASK/DIGEST/START-PID-RANDOM.rows   one line of JSON {schema, kind, labels, version}, then records of type `ROW`
-FOLDER/TASK/DIGEST/START-PID-RANDOM.text   with `drift.text`: one JSON string per record
+FOLDER/TASK/DIGEST/START-PID-RANDOM.rows: lines of JSON, {schema, kind, labels, version}, then a line per batch: {rows:
+records of type `ROW` in base64; with `drift.text` also texts}
 
 DIGEST is the first 16 characters of the model's content digest. A writer has segments of its own and locks the one that
-it appends to, so writers neither wait for each other nor delete each other's current segment. A record is written with
-the batch that it belongs to; SIGKILL can cut the last record of a segment, which readers ignore. Once all segments of a
-task exceed the bound, the oldest ones are deleted. No error of the log reaches a prediction.
+it appends to, so writers neither wait for each other nor delete each other's current segment. SIGKILL can cut the last
+line of a segment, which readers ignore. Once all segments of a task exceed the bound, the oldest ones are deleted. No
+error of the log reaches a prediction.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ from typing import IO, TYPE_CHECKING, Any, Final
 import numpy as np
 
 from components.data.tasks.data import Fields
-from components.registry.drift.measurements import ROW, SCHEMA, Measured, ObservedClassifier, Rows
+from components.registry.drift.measurements import ROW, Measured, ObservedClassifier, packed, unpacked
 from components.settings.registry import DriftSettings, find_repository
 
 if TYPE_CHECKING:
     from components.learners.prediction import Classifier
     from components.registry.tracking import Version
 
-ROWS_SUFFIX, TEXT_SUFFIX = ".rows", ".text"
+ROWS_SUFFIX = ".rows"
 #: Folder of the logs, relative to the repository. The variable HEADSTART_TRAFFIC takes precedence.
 FOLDER: Final = ".headstart/traffic"
 #: Maximum size of a task's log; the oldest rows are deleted first.
@@ -44,8 +44,8 @@ SEGMENTS: Final = 16
 #: Seconds without attempts after a failed one.
 PAUSE_S = 60.0
 DIGEST_LENGTH = 16
-#: Maximum characters of a text in the log.
-TEXT_LENGTH = 1000
+#: Version of the format of a segment.
+LINES: Final = 2
 
 
 class TrafficLog:
@@ -68,7 +68,6 @@ class TrafficLog:
         self._bound = int(megabytes * 1e6)
         self._lock = threading.Lock()
         self._rows: IO[bytes] | None = None
-        self._texts: IO[bytes] | None = None
         self._written = 0
         self._silent_until = 0.0
         self._warned = False
@@ -96,40 +95,33 @@ class TrafficLog:
         if self._rows is None or self._written > self._bound // SEGMENTS:
             self._close()
             self._open(measured)
+        content: dict[str, Any] = {"rows": packed(measured.rows)}
+        self._write(content | ({"texts": ["\n".join(parts) for parts in inputs]} if self._text else {}))
+
+    def _write(self, content: dict[str, Any]) -> None:
         assert self._rows is not None
-        content = measured.rows.tobytes()
         # One write per batch and no buffer: what was written survives the end of the process.
-        self._rows.write(content)
-        self._written += len(content)
-        if self._texts is not None:
-            lines = "".join(json.dumps("\n".join(parts)[:TEXT_LENGTH]) + "\n" for parts in inputs).encode()
-            self._texts.write(lines)
-            self._written += len(lines)
+        self._written += self._rows.write(json.dumps(content).encode() + b"\n")
 
     def _open(self, measured: Measured) -> None:
         self._folder.mkdir(parents=True, exist_ok=True)
         prune(self._task_folder, most=self._bound - self._bound // SEGMENTS)
         path = self._folder / f"{time.time_ns():019d}-{os.getpid()}-{secrets.token_hex(3)}{ROWS_SUFFIX}"
-        head = {"schema": SCHEMA, "kind": measured.kind, "labels": measured.labels, "version": self._version}
-        line = json.dumps(head).encode() + b"\n"
-        self._rows = path.open("ab", buffering=0)
+        self._rows, self._written = path.open("ab", buffering=0), 0
         fcntl.flock(self._rows, fcntl.LOCK_EX)
-        self._rows.write(line)
-        self._written = len(line)
-        if self._text:
-            self._texts = path.with_suffix(TEXT_SUFFIX).open("ab", buffering=0)
+        head = {"schema": LINES, "kind": measured.kind, "labels": measured.labels, "version": self._version}
+        self._write(head)
 
     def _close(self) -> None:
-        for file in (self._rows, self._texts):
-            if file is not None:
-                with suppress(OSError):
-                    file.close()
-        self._rows = self._texts = None
+        if self._rows is not None:
+            with suppress(OSError):
+                self._rows.close()
+        self._rows = None
 
 
 @dataclass(frozen=True)
 class Segment:
-    """One segment: `size` includes its texts."""
+    """One segment."""
 
     path: Path
     size: int
@@ -147,18 +139,17 @@ class Segment:
 
     def delete(self) -> None:
         """Delete the segment; another process may have done so."""
-        for path in (self.path.with_suffix(TEXT_SUFFIX), self.path):
+        for path in (self.path.with_suffix(".text"), self.path):  # earlier versions wrote texts apart
             path.unlink(missing_ok=True)
 
 
 def segments(folder: Path) -> list[Segment]:
     """The segments below a folder, oldest first."""
-    sizes: dict[Path, int] = {}
+    present = []
     for path in sorted(folder.rglob(f"*{ROWS_SUFFIX}"), key=lambda path: path.name):
         with suppress(OSError):
-            text = path.with_suffix(TEXT_SUFFIX)
-            sizes[path] = path.stat().st_size + (text.stat().st_size if text.exists() else 0)
-    return [Segment(path, size) for path, size in sizes.items()]
+            present.append(Segment(path, path.stat().st_size))
+    return present
 
 
 def prune(folder: Path, *, most: int) -> None:
@@ -180,45 +171,25 @@ def read_traffic(folder: Path, *, task: str, digest: str, since: float = 0.0, mo
         since: time in seconds since the epoch; older rows are left out.
         most: maximum number of rows, evenly spaced over the time; None: all.
     """
-    parts = list(_read(Path(folder) / task / digest[:DIGEST_LENGTH], since))
+    parts = [part for segment in segments(Path(folder) / task / digest[:DIGEST_LENGTH]) for part in _read(segment.path)]
     if not parts:
         return Measured("", (), np.zeros(0, dtype=ROW))
     rows = np.concatenate([part.rows for part in parts])
     texts = tuple(text for part in parts for text in part.texts) if all(part.texts for part in parts) else ()
-    joined = Measured(parts[-1].kind, parts[-1].labels, rows, texts).take(np.argsort(rows["time"], kind="stable"))
+    order = np.argsort(rows["time"], kind="stable")
+    joined = Measured(parts[-1].kind, parts[-1].labels, rows, texts).take(order[rows["time"][order] >= since])
     return joined if most is None else joined.spread(most)
 
 
-def _read(folder: Path, since: float) -> Iterator[Measured]:
-    for segment in segments(folder):
-        try:
-            head, rows = _content(segment.path)
-            newer = np.flatnonzero(rows["time"] >= since)
-            texts = _texts(segment.path.with_suffix(TEXT_SUFFIX), len(rows))
-            if len(newer):
-                yield Measured(head["kind"], tuple(head["labels"]), rows, texts).take(newer)
-        except (OSError, ValueError, KeyError, TypeError):
-            continue  # deleted meanwhile, of another version, or killed before its first line was complete
-
-
-def _content(path: Path) -> tuple[dict[str, Any], Rows]:
-    with path.open("rb") as file:
-        head = json.loads(file.readline())
-        content = file.read()
-    if head["schema"] != SCHEMA:
-        raise ValueError("another version")
-    return head, np.frombuffer(content[: len(content) // ROW.itemsize * ROW.itemsize], dtype=ROW)
-
-
-def _texts(path: Path, count: int) -> tuple[str, ...]:
-    texts = tuple(read_texts(path))[:count] if path.is_file() else ()
-    return texts if len(texts) == count else ()
-
-
-def read_texts(path: Path) -> Iterator[str]:
-    """The complete records of a file of texts."""
-    with path.open(encoding="utf-8", newline="\n") as lines:
-        yield from (str(json.loads(line)) for line in lines if line.endswith("\n"))
+def _read(path: Path) -> Iterator[Measured]:
+    """The batches of a segment, up to a line that is cut or of another version."""
+    with suppress(OSError, ValueError, KeyError, TypeError), path.open("rb") as file:
+        head, *lines = file
+        if (facts := json.loads(head))["schema"] == LINES:
+            for line in lines:
+                content = json.loads(line)
+                texts = tuple(content.get("texts", ()))
+                yield Measured(facts["kind"], tuple(facts["labels"]), unpacked(content["rows"]), texts)
 
 
 def logged(

@@ -6,23 +6,25 @@ import json
 import shutil
 import tempfile
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import unquote, urlsplit
 
-from mlflow.entities import Dataset, DatasetInput, Metric, Param, RunTag
+from mlflow.entities import Dataset, DatasetInput, Metric, Param
 from mlflow.exceptions import MlflowException
 from mlflow.tracking import MlflowClient
 
-from components.core.artifacts import MANIFEST, link_or_copy
-from components.core.data_version import UNKNOWN, DataVersion
+from components.core.artifacts import MANIFEST, json_of, link_or_copy
+from components.core.data_version import UNKNOWN
 from components.core.errors import RegistryError, RegistryUnavailableError
 from components.core.masking import masked, masked_json, masked_values
 from components.core.measurements import Point, run_id
 from components.data.tasks.task_io import TEXT_EXAMPLES, TaskIO
+from components.registry.ledger import numbered
+from components.registry.reading import PROVENANCE
 from components.registry.tracking.connection import as_default, is_unanswered, probe, translated
 from components.registry.tracking.log import Log
 from components.registry.version import PREFIX, Version
@@ -126,21 +128,20 @@ class Record:
 
     Attributes:
         run_name: name of a new run, without its time, if the stage has none.
-        documents: name -> JSON object, stored with the run as DOCUMENTS/NAME.json.
-        scored_on: first part of the names of metrics, such as `test` -> the rows that these were measured on, by which
-            MLflow's page of models compares versions.
+        datasets: path -> digest.
+        tested: name and digest of the rows that metrics `test.NAME` were measured on, by which MLflow's page of models
+            compares versions.
     """
 
     run_name: str
     metrics: Mapping[str, float] = field(default_factory=dict)
     parameters: Mapping[str, Any] = field(default_factory=dict)
-    curves: Mapping[str, Sequence[tuple[int, float]]] = field(default_factory=dict)
-    datasets: Sequence[DataVersion] = ()
+    datasets: Mapping[str, str] = field(default_factory=dict)
     tags: Mapping[str, str] = field(default_factory=dict)
     description: str = ""
     about: str = ""
-    documents: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    scored_on: Mapping[str, DataVersion] = field(default_factory=dict)
+    provenance: Mapping[str, Any] = field(default_factory=dict)
+    tested: tuple[str, str] | None = None
 
 
 def connect(settings: RegistrySettings, folder: Path = Path()) -> Registry:
@@ -187,14 +188,8 @@ class Registry:
                     raise
                 return missing
 
-    def find(self, name: str, *, digest: str) -> Version | None:
-        """The newest version of model `name` with this content digest, or None."""
-        return next(reversed(self.versions(name, digest=digest)), None)
-
     def get(self, name: str, number: str) -> Version:
-        if (version := self.find_number(name, number)) is None:
-            raise RegistryError(f"{name}/{number}: does not exist in the registry")
-        return version
+        return numbered(self, name, number)
 
     def find_number(self, name: str, number: str) -> Version | None:
         """One version, or None if it does not exist or was deleted."""
@@ -225,11 +220,6 @@ class Registry:
         model = self._ask(name, "get_registered_model", name, missing=None)
         return set(map(str, model.aliases.values())) if model else set()
 
-    def parameters(self, version: Version) -> dict[str, str]:
-        """The parameters of a version's run; empty if the run was deleted."""
-        run = self._ask(version.label, "get_run", version.run_id, missing=None)
-        return dict(run.data.params) if run else {}
-
     def location(self, version: Version) -> str:
         """URI of the folder of a version's files."""
         return str(self._ask(version.label, "get_model_version_download_uri", version.name, version.number))
@@ -256,31 +246,20 @@ class Registry:
             raise RegistryError(f"{version.label}: expected one bundle below {root.name}, found {len(bundles)}")
         return bundles[0]
 
-    def attached(self, version: Version, file: str) -> bytes | None:
-        """The content of a file that `attach` has stored with a version as `FOLDER/NAME`; None if there is none."""
-        label, run, folder = version.label, version.run_id, file.rpartition("/")[0]
+    def document(self, version: Version, name: str) -> dict[str, Any] | None:
+        """A JSON object that is stored with a version's run; None if there is none."""
+        label, run, file = version.label, version.run_id, f"{DOCUMENTS}/{name}.json"
         with as_default(self.uri), tempfile.TemporaryDirectory(prefix="headstart-") as place:
             # The run may have been deleted.
-            if run and file in {item.path for item in self._ask(label, "list_artifacts", run, folder, missing=())}:
-                return Path(self._ask(label, "download_artifacts", run, file, place)).read_bytes()
+            if run and file in {item.path for item in self._ask(label, "list_artifacts", run, DOCUMENTS, missing=())}:
+                return dict(json_of(Path(self._ask(label, "download_artifacts", run, file, place))))
         return None
 
-    def attach(self, version: Version, file: str, content: bytes) -> None:
-        """Store a file `FOLDER/NAME` among the artifacts of a version's run, in place of an earlier one; nothing is
-        stored if the version has no run."""
-        if not version.run_id:
-            return
-        folder, _, name = file.rpartition("/")
-        with tempfile.TemporaryDirectory(prefix="headstart-") as place:
-            path = Path(place) / name
-            path.write_bytes(content)
-            with as_default(self.uri):
-                self._ask(version.label, "log_artifact", version.run_id, str(path), folder)
-
-    def document(self, version: Version, name: str) -> dict[str, Any] | None:
-        """A JSON object that `record` has stored with a version's run; None if there is none."""
-        content = self.attached(version, f"{DOCUMENTS}/{name}.json")
-        return None if content is None else dict(json.loads(content))
+    def write_document(self, version: Version, name: str, content: Mapping[str, Any]) -> None:
+        """Store a JSON object with a version's run, in place of an earlier one; nothing if it has no run."""
+        with as_default(self.uri):
+            if version.run_id:
+                self._ask(version.label, "log_dict", version.run_id, content, f"{DOCUMENTS}/{name}.json")
 
     def _repository(self, version: Version) -> Any:
         """Where the files of a version are; None if they cannot be found."""
@@ -320,14 +299,6 @@ class Registry:
     def set_tag(self, version: Version, key: str, value: str) -> None:
         stored = PREFIX + key, _shown(key, value)
         self._ask(version.label, "set_model_version_tag", version.name, version.number, *stored)
-
-    def description(self, version: Version) -> str:
-        raw = self._ask(version.label, "get_model_version", version.name, version.number)
-        return str(raw.description or "")
-
-    def describe(self, version: Version, text: str) -> None:
-        shown = masked(text)[:VALUE_LENGTH]
-        self._ask(version.label, "update_model_version", version.name, version.number, shown)
 
     def record(self, name: str, bundle: Path, form: TaskIO | None, record: Record) -> Version:
         """Log a model in the run of the stage that made it, then register it as a version of `name`; `bundle` and
@@ -419,34 +390,28 @@ class Registry:
 
     def _log(self, run: str, record: Record, *, model: str = "") -> None:
         now = int(time.time() * 1000)
-        points = [Point(key, value, now, step) for key, curve in record.curves.items() for step, value in curve]
+        rows = (model, *record.tested) if record.tested else ()
         scores = [
-            Metric(metric_key(key), value, now, 0, *((model, rows.path, rows.digest[:36]) if rows else ()))
+            Metric(metric_key(key), value, now, 0, *(rows if key.startswith("test.") else ()))
             for key, value in record.metrics.items()
-            for rows in [record.scored_on.get(key.partition(".")[0])]
         ]
         # MLflow refuses another value of a parameter, which settings without effect on the result may have by now.
         present = self.client.get_run(run).data.params
         values = {metric_key(key): str(value)[:VALUE_LENGTH] for key, value in masked_values(record.parameters).items()}
         parameters = [Param(key, value) for key, value in values.items() if key not in present]
-        self.client.log_batch(run, tags=[RunTag(key, value) for key, value in self.tags(record.tags).items()])
         for start in range(0, len(parameters), BATCH_PARAMETERS):
             self.client.log_batch(run, params=parameters[start : start + BATCH_PARAMETERS])
-        self._log_metrics(run, scores)
-        self.log_points(run, points)
+        self.client.log_batch(run, metrics=scores)
         if record.datasets:
             datasets = [
-                Dataset(item.path, item.digest[:36], source_type="dvc", source=json.dumps({"path": item.path}))
-                for item in record.datasets
+                Dataset(path, digest[:36], source_type="dvc", source=json.dumps({"path": path}))
+                for path, digest in record.datasets.items()
             ]
             self.client.log_inputs(run, datasets=[DatasetInput(dataset) for dataset in datasets])
-        for title, content in record.documents.items():
-            self.client.log_dict(run, masked_json(content), f"{DOCUMENTS}/{title}.json")
+        self.client.log_dict(run, masked_json(record.provenance), f"{DOCUMENTS}/{PROVENANCE}.json")
 
     def log_points(self, run: str, points: Iterable[Point]) -> None:
-        self._log_metrics(run, [Metric(metric_key(each.key), each.value, each.time, each.step) for each in points])
-
-    def _log_metrics(self, run: str, metrics: Sequence[Metric]) -> None:
+        metrics = [Metric(metric_key(each.key), each.value, each.time, each.step) for each in points]
         for start in range(0, len(metrics), BATCH_METRICS):
             self.client.log_batch(run, metrics=metrics[start : start + BATCH_METRICS])
 

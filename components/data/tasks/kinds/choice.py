@@ -41,10 +41,12 @@ def _choices(record: Record, source: TaskSource) -> list[str]:
     names = source.choices if isinstance(source.choices, list) else [source.choices]
     if isinstance(source.choices, str):
         if not isinstance(values[0], list):
-            raise DataError(f"{record.origin}: {names[0]!r} holds no list of choices; set choices to a list of columns")
+            raise DataError(
+                f"{names[0]!r} holds no list of choices; set choices to a list of columns", where=record.origin
+            )
         values, names = values[0], names * len(values[0])
     if len(values) < 2:
-        raise DataError(f"{record.origin}: {len(values)} choice(s), expected two or more")
+        raise DataError(f"{len(values)} choice(s), expected two or more", where=record.origin)
     return [filled(value, "a choice", name, record.origin) for value, name in zip(values, names, strict=True)]
 
 
@@ -58,8 +60,9 @@ def _right(label: str, choices: list[str], source: TaskSource, origin: Origin) -
         number = int(label) - (source.answer == "from_one") if label.isdecimal() else -1
     if not 0 <= number < len(choices):
         raise DataError(
-            f"{origin}: label {label!r} does not identify one of the {len(choices)} choices "
-            f"(answer: {source.answer}); correct it, or set answer to from_zero, from_one, letter or text"
+            f"label {label!r} does not identify one of the {len(choices)} choices "
+            f"(answer: {source.answer}); correct it, or set answer to from_zero, from_one, letter or text",
+            where=origin,
         )
     return number
 

@@ -60,12 +60,17 @@ def labelled(name: str, source: TaskSource, columns: tuple[str, ...], what: tupl
     names = sorted({row.target for row in rows.get("train", [])})
     if len(names) < 2:
         raise DataError(
-            f"{train_of(source)}: holds {f'only one class ({names[0]!r})' if names else 'no class'}; a classifier "
-            f"needs two or more, check data.tasks.{name}.label"
+            f"holds {f'only one class ({names[0]!r})' if names else 'no class'}; a classifier needs two or more",
+            where=train_of(source),
+            key=f"data.tasks.{name}.label",
+            do="check {key}",
         )
     if len(names) == len(rows["train"]) > FEW:
         raise DataError(
-            f"{train_of(source)}: each of the {len(names)} rows has a class of its own; check data.tasks.{name}.label"
+            f"each of the {len(names)} rows has a class of its own",
+            where=train_of(source),
+            key=f"data.tasks.{name}.label",
+            do="check {key}",
         )
     number = {label: index for index, label in enumerate(names)}
     if source.outside is not None:

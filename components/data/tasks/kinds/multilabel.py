@@ -51,7 +51,7 @@ def read_multilabel(name: str, source: TaskSource) -> Examples:
         rows.setdefault(split, []).append(Row(fields, tuple(target), record.origin))
     seen = {label for row in rows.get("train", []) for label in row.target}
     if not seen:
-        raise DataError(f"{train_of(source)}: no row has a label; check data.tasks.{name}.label")
+        raise DataError("no row has a label", where=train_of(source), key=f"data.tasks.{name}.label", do="check {key}")
     labels = sorted(seen | unseen_labels(rows, source, seen, lambda row: row.target, counts))
     number = {label: index for index, label in enumerate(labels)}
     return examples_of(
@@ -67,7 +67,7 @@ def _labels(record: Record, source: TaskSource) -> list[str]:
     for column, value in zip(source.labels, values, strict=True):
         flag = flag_of(value)
         if flag is None:
-            raise DataError(f"{record.origin}: column {column!r} holds {value!r}; a column of labels holds 0 or 1")
+            raise DataError(f"column {column!r} holds {value!r}; a column of labels holds 0 or 1", where=record.origin)
         if flag:
             result.append(column)
     return result

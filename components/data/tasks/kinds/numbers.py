@@ -43,18 +43,23 @@ def read_numbers(name: str, source: TaskSource, columns: tuple[str, ...], what: 
         fields = filled_all(record, columns, what)
         if is_blank(value):
             raise DataError(
-                f"{record.origin}: the score ({source.score!r}) is missing; fill it in, remove the row, or leave such "
-                "rows out (no_label: drop)"
+                f"the score ({source.score!r}) is missing",
+                where=record.origin,
+                key="no_label",
+                do="fill it in, remove the row, or leave such rows out ({key}: drop)",
             )
         rows.setdefault(split, []).append(Row(fields, value or "", record.origin))
     thousands = are_thousands(row.target for of_split in rows.values() for row in of_split)
     for split, of_split in rows.items():
         rows[split] = [replace(row, target=_score(row, source.score, thousands)) for row in of_split]
     if not rows.get("train"):
-        raise DataError(f"{train_of(source)}: no row has a number; check data.tasks.{name}.score")
+        raise DataError("no row has a number", where=train_of(source), key=f"data.tasks.{name}.score", do="check {key}")
     if len({row.target for row in rows["train"]}) < 2:
         raise DataError(
-            f"{train_of(source)}: all scores are {rows['train'][0].target:g}; check data.tasks.{name}.score"
+            f"all scores are {rows['train'][0].target:g}",
+            where=train_of(source),
+            key=f"data.tasks.{name}.score",
+            do="check {key}",
         )
     return examples_of(
         name, source, rows, labels=[], target=lambda row: (row.target,), counts=counts, unlabelled=unlabelled
@@ -67,7 +72,7 @@ def _score(row: Row, column: str, thousands: bool) -> float:
     except ValueError:
         score = math.nan
     if not math.isfinite(score):
-        raise DataError(f"{row.origin}: the score ({column!r}) is {row.target!r}, not a number; correct it")
+        raise DataError(f"the score ({column!r}) is {row.target!r}, not a number; correct it", where=row.origin)
     return score
 
 

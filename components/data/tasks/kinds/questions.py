@@ -106,7 +106,9 @@ def _entries(value: Any, column: str, origin: Origin) -> list[Any]:
             return [{"text": text, "answer_start": start} for text, start in zip(texts, starts, strict=True)]
     if isinstance(value, list):
         return value
-    raise DataError(f"{origin}: {column!r} holds no answers; expected a list of {{text, answer_start}}, or two lists")
+    raise DataError(
+        f"{column!r} holds no answers; expected a list of {{text, answer_start}}, or two lists", where=origin
+    )
 
 
 def _spans(entry: Question, *, move: bool) -> tuple[list[tuple[int, int]], list[str]]:

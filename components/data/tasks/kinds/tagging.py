@@ -76,8 +76,10 @@ def read_tagging(name: str, source: TaskSource) -> Examples:
     seen = {_kind(tag, source) for row in rows["train"] for tag in row.target} - {None}
     if len(seen) < (2 if source.scheme == "none" else 1):
         raise DataError(
-            f"{train_of(source)}: holds "
-            f"{'only one tag' if source.scheme == 'none' else 'no span'}; check data.tasks.{name}.tags"
+            f"holds {'only one tag' if source.scheme == 'none' else 'no span'}",
+            where=train_of(source),
+            key=f"data.tasks.{name}.tags",
+            do="check {key}",
         )
     kinds = {str(kind) for kind in seen}
 
@@ -95,16 +97,17 @@ def read_tagging(name: str, source: TaskSource) -> Examples:
 def _check(sentence: _Tagged) -> None:
     if len(sentence.tags) != len(sentence.words):
         raise DataError(
-            f"{sentence.origin}: {len(sentence.words)} words, {len(sentence.tags)} tags; each word needs one tag"
+            f"{len(sentence.words)} words, {len(sentence.tags)} tags; each word needs one tag", where=sentence.origin
         )
     if len(sentence.words) > MOST_WORDS:
         raise DataError(
-            f"{sentence.origin}: a sentence of {len(sentence.words)} words, the maximum is {MOST_WORDS}; "
-            f"separate the sentences (in CoNLL by an empty line)"
+            f"a sentence of {len(sentence.words)} words, the maximum is {MOST_WORDS}; "
+            f"separate the sentences (in CoNLL by an empty line)",
+            where=sentence.origin,
         )
     for index, tag in enumerate(sentence.tags):
         if not tag:
-            raise DataError(f"{_word_position(sentence, index)}: word {sentence.words[index]!r} has no tag")
+            raise DataError(f"word {index + 1}, {sentence.words[index]!r}, has no tag", where=_place(sentence, index))
 
 
 def _kind(tag: str, source: TaskSource) -> str | None:
@@ -124,15 +127,14 @@ def _learned(sentence: _Tagged, source: TaskSource, counts: Counter[str], split:
         return tuple(convert(tags, source.scheme, "bio"))
     except TagError as error:
         word = sentence.words[error.index]
-        raise DataError(
-            f"{_word_position(sentence, error.index)}: word {word!r}, scheme {source.scheme}: {error}"
-        ) from error
+        what = f"word {error.index + 1}, {word!r}, scheme {source.scheme}: {error}"
+        raise DataError(what, where=_place(sentence, error.index)) from error
 
 
-def _word_position(sentence: _Tagged, index: int) -> str:
-    if len(sentence.lines) == len(sentence.words):
-        return f"{sentence.origin.position.path}, line {sentence.lines[index]}"
-    return f"{sentence.origin}, word {index + 1}"
+def _place(sentence: _Tagged, index: int) -> Position:
+    """The line of a word, or of its sentence."""
+    position = sentence.origin.position
+    return replace(position, line=sentence.lines[index], unit="line") if sentence.lines else position
 
 
 def _sentences(file: SplitFile, counts: Counter[str]) -> Iterator[_Tagged]:
@@ -176,9 +178,9 @@ def _listed(value: Any, column: str, origin: Origin) -> list[str]:
     result = [as_text(item, origin) or "" for item in value] if isinstance(value, list) else None
     result = (as_text(value, origin) or "").split() if result is None else result
     if not result:
-        raise DataError(f"{origin}: {column!r} is empty; remove the row or fill it in")
+        raise DataError(f"{column!r} is empty; remove the row or fill it in", where=origin)
     if any(not item.strip() for item in result):
-        raise DataError(f"{origin}: {column!r} holds an empty word; remove it, and its tag")
+        raise DataError(f"{column!r} holds an empty word; remove it, and its tag", where=origin)
     return result
 
 

@@ -38,9 +38,10 @@ class Position:
     path: str
     line: int
     unit: str = "line"
+    column: str = ""
 
     def __str__(self) -> str:
-        return f"{self.path}, {self.unit} {self.line}"
+        return f"{self.path}, {self.unit} {self.line}" + f", column {self.column!r}" * bool(self.column)
 
 
 @dataclass(frozen=True)
@@ -244,9 +245,9 @@ def filled(value: Any, what: str, column: str, where: object) -> str:
     """
     text = as_text(value, where)
     if text is None or not text.strip():
-        raise DataError(f"{where}: {what} ({column!r}) is empty; remove the row or fill it in")
+        raise DataError(f"{what} ({column!r}) is empty; remove the row or fill it in", where=where)
     if "\0" in text:
-        raise DataError(f"{where}: {what} ({column!r}) contains a NUL character; remove it")
+        raise DataError(f"{what} ({column!r}) contains a NUL character; remove it", where=where)
     return text
 
 
@@ -272,16 +273,23 @@ def label_of(value: Any, column: str, where: object) -> str:
     if labels is not None:
         if len(labels) != 1:
             raise DataError(
-                f"{where}: the label ({column!r}) is a list of {len(labels)}; set kind: multilabel, or leave one"
+                f"the label ({column!r}) is a list of {len(labels)}; set kind: multilabel, or leave one", where=where
             )
         value = labels[0]
-    text = as_text(value, f"{where}, column {column!r}")
+    text = as_text(value, at_column(where, column))
     if text is None or not text.strip():
         raise DataError(
-            f"{where}: the label ({column!r}) is missing; remove the row, label it, or leave such rows out (no_label: "
-            "drop)"
+            f"the label ({column!r}) is missing",
+            where=where,
+            key="no_label",
+            do="remove the row, label it, or leave such rows out ({key}: drop)",
         )
     return label_text(text)
+
+
+def at_column(where: object, column: str) -> object:
+    """The place of a column in a row."""
+    return replace(where.position, column=column) if isinstance(where, Origin) else f"{where}, column {column!r}"
 
 
 def label_text(text: str) -> str:

@@ -96,11 +96,13 @@ def examples_of(
     _settle_overlap(splits, source, counts, block)
     if label is not None and (missing := sorted(set(range(len(labels))) - set(map(label, splits["train"])))):
         ways = ["add some"]
-        ways += [] if source.files("dev") else [f"name a dev file ({block}.dev)"]
-        ways += [f"set {block}.overlap to report"] if source.overlap == "drop" else []
+        ways += [] if source.files("dev") else ["name a dev file"]
+        ways += ["set {key} to report"] if source.overlap == "drop" else []
         raise DataError(
-            f"{train_of(source)}: no example of {labels[missing[0]]!r} is left once duplicates of dev and test "
-            f"are dropped; {', or '.join(ways)}"
+            f"no example of {labels[missing[0]]!r} is left once duplicates of dev and test are dropped",
+            where=train_of(source),
+            key=f"{block}.overlap",
+            do=", or ".join(ways),
         )
     counts |= _repeated(splits)
     groups = {row.origin.group for of_split in rows.values() for row in of_split if row.origin.group is not None}
@@ -158,8 +160,8 @@ def unseen_labels(
         if lacking and 2 * len(lacking) >= len(rows[split]):
             row, labels = lacking[0]
             raise DataError(
-                f"{row.origin}: label {min(labels)!r} does not occur in {train}; correct it, or add examples of it to "
-                f"{train}"
+                f"label {min(labels)!r} does not occur in {train}; correct it, or add examples of it to {train}",
+                where=row.origin,
             )
         if lacking:
             counts[f"{split}_rows_with_unseen_label"] = len(lacking)
@@ -176,8 +178,9 @@ def _refuse_twin_ids(rows: Rows) -> None:
                 named = [other.origin.id for other in of_split if other.origin.id is not None]
                 where = f"{there.unit} {there.line}" if there.path == position.path else str(there)
                 raise DataError(
-                    f"{position}: id {ours!r} is also on {where} ({len(named) - len(set(named))} row(s) repeat an id); "
-                    "make the ids distinct, or name no id column"
+                    f"id {ours!r} is also on {where} ({len(named) - len(set(named))} row(s) repeat an id); "
+                    "make the ids distinct, or name no id column",
+                    where=position,
                 )
 
 
@@ -214,9 +217,11 @@ def _apart(
     if all(flags) or not any(flags):
         among = f" in {len(places)} groups" if grouped else ""
         raise DataError(
-            f"{key}: {share} of {len(rows)} rows{among} leaves {'no' if all(flags) else 'all'} rows for train, since "
-            f"every label needs a row in train and another in {what}; name a {what} file "
-            f"({key.removesuffix('_share')}) or add {'groups' if among else 'rows'}"
+            f"{share} of {len(rows)} rows{among} leaves {'no' if all(flags) else 'all'} rows for train, since every "
+            f"label needs a row in train and another in {what}",
+            where=key,
+            key=key,
+            do=f"name a {what} file or add {'groups' if among else 'rows'}",
         )
     return (
         [row for row, flag in zip(rows, flags, strict=True) if not flag],

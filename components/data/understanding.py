@@ -1,4 +1,4 @@
-"""The kind of a task and its columns, guessed from rows."""
+"""What a table is: the kind of its task and its columns, guessed from the rows; the only place that guesses."""
 
 import json
 import math
@@ -7,6 +7,7 @@ import shlex
 import zlib
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any, Final
 
@@ -26,6 +27,7 @@ from components.data.tasks.reading.records import (
     number_of,
     split_labels,
 )
+from components.settings.tasks import KINDS
 
 #: Names of the columns of two texts.
 PAIRS: Final = (
@@ -45,58 +47,98 @@ _AGAIN: Final = 0.9
 _SEPARATORS: Final = (",", ";", "|", "><", "\n", "#", "/", "+", " ")
 
 
-def guess(rows: Rows, *, text: str | None = None, label: str | None = None, kind: str | None = None) -> dict[str, Any]:
-    """Keys of `data.tasks.<name>`: kind and columns.
+@dataclass(frozen=True)
+class Understanding:
+    """What a table is.
+
+    Attributes:
+        keys: of `data.tasks.<name>`: the kind, the columns, the separator of labels and the scheme of tags.
+        reasons: how the columns were taken, and what else they may be, in words.
+        group: the column of the group, and why; None: rows are independent.
+        others: further columns that may be labels.
+    """
+
+    keys: dict[str, Any]
+    reasons: list[str] = field(default_factory=list)
+    group: tuple[str, str] | None = None
+    others: list[str] = field(default_factory=list)
+
+    @property
+    def kind(self) -> str:
+        """Of the task."""
+        return str(self.keys["kind"])
+
+
+def understand(
+    rows: Rows, *, text: Sequence[str] = (), label: str | None = None, kind: str | None = None
+) -> Understanding:
+    """The kind of a table's task and its columns.
 
     Args:
-        text: column of the text, or of both texts of a pair, separated by a comma; None: guessed.
+        text: column of the text, or both columns of a pair of texts; empty: guessed.
         label: column of the label; None: guessed.
 
     Raises:
         DataError: there is no such column, or nothing looks like a text or a label.
     """
-    kind = kind or rows.kind
+    keys, columns = _keys(rows, text, label, kind or rows.kind), by_column(rows)
+    reasons = columns_in_words(columns, keys)
+    if "label" in keys and (lists := lists_in_words(columns, rows.loads)):
+        reasons.append(lists)
+    return Understanding(keys, reasons, group_column(columns, keys), runners_up(columns, keys)[1])
+
+
+def _keys(rows: Rows, text: Sequence[str], label: str | None, kind: str | None) -> dict[str, Any]:
     if rows.format in ("conll", "conllu"):
         return {"kind": "tagging", "scheme": scheme_of(_tags(rows.rows, "tags"))}
-    if rows.kind == "tagging" or rows.format == "squad":
+    if rows.format == "squad" or (rows.format and rows.kind == "tagging"):
         return {"kind": rows.kind}
     columns = {name.casefold(): name for name in rows.columns}
-    for name in [*(text.split(",") if text else []), *([label] if label else [])]:
+    for name in [*text, *([label] if label else [])]:
         if name not in rows.columns:
             raise DataError(f"no column {name!r}; the columns are {names_listed(rows.columns)}")
     if {"question", "context", "answers"} <= columns.keys() and kind in (None, "questions"):
         return {"kind": "questions"} | {key: columns[key] for key in ("question", "context", "answers")}
-    named = [columns[name] for name in WORDS if name in columns]
-    words = next((name for name in named if all(isinstance(row.get(name), list) for row in rows.rows)), None)
+    named = [*text[:1], *(columns[name] for name in WORDS if name in columns)]
+    words = next((name for name in named if all(isinstance(row.get(name), list | None) for row in rows.rows)), None)
     if words is not None and kind in (None, "tagging"):
         tags = label or next((columns[name] for name in TAGS if name in columns and columns[name] != words), None)
         if tags is not None:
             return {"kind": "tagging", "words": words, "tags": tags, "scheme": scheme_of(_tags(rows.rows, tags))}
     if kind == "tagging":
         return _tagging(rows, text, label)
-    if kind in (None, "choice") and (chosen := choice_of(by_column(rows), text, label)) is not None:
+    if kind in (None, "choice") and (chosen := choice_of(by_column(rows), next(iter(text), None), label)) is not None:
         return chosen
     if kind == "choice" or (kind is None and "choices" in columns):
         raise DataError("a choice needs columns of the prompt, the choices and the answer (docs/tasks.md); rename them")
-    texts = text.split(",") if text else _text_columns(rows, label or label_by_name(by_column(rows)))
-    flags = [] if label else flags_of(by_column(rows), texts)
-    label = label or (None if flags else label_column(by_column(rows), texts))
+    texts = list(text) or _text_columns(rows, label or label_by_name(by_column(rows)))
+    if kind is not None and len(texts) != 1 + ("second" in KINDS[kind]):
+        raise DataError(
+            f"a task of kind {kind} has {1 + ('second' in KINDS[kind])} column(s) of text, found {names_listed(texts)}",
+            key="text",
+            do="name them with {key}",
+        )
+    single = label is None and len(texts) == 1 and (kind is None or "labels" in KINDS[kind])
+    flags = flags_of(by_column(rows), texts) if single else []
+    others = {name: values for name, values in by_column(rows).items() if name not in text}
+    label = label or (None if flags else label_column(others, texts) or label_by_name(by_column(rows)))
     if label is None and not flags:
         lists = lists_in_words(by_column(rows), rows.loads)
         raise DataError(
-            f"no column looks like a label (columns: {in_words(by_column(rows))}); name it with --label"
-            + (f"; {lists}" if lists else "")
+            f"no column looks like a label (columns: {in_words(by_column(rows))})",
+            key="label",
+            do="name it with {key}" + (f"; {lists}" if lists else ""),
         )
     keys: dict[str, Any] = {"first": texts[0], "second": texts[1]} if len(texts) > 1 else {"text": texts[0]}
-    if flags:
+    if label is None:
         return {"kind": "multilabel"} | keys | {"labels": flags}
-    assert label is not None
-    values = [row.get(label) for row in rows.rows]
-    guessed, separator = kind_of(values, two=len(texts) > 1, label=label)
+    if label in texts:
+        raise DataError(f"{label!r} is the column of the label", key="text", do="name that of the text with {key}")
+    guessed, separator = kind_of([row.get(label) for row in rows.rows], two=len(texts) > 1, label=label)
     if kind is None and guessed == "tagging":
-        return _tagging(rows, texts[0], label)
-    kind, separator = kind or guessed, separator if kind in (None, "multilabel") else None
-    keys = {"kind": kind} | keys | {"score" if kind in ("similarity", "regression") else "label": label}
+        return _tagging(rows, texts, label)
+    kind, separator = kind or guessed, separator if kind is None or "label_separator" in KINDS[kind] else None
+    keys = {"kind": kind} | keys | {"score" if "score" in KINDS[kind] else "label": label}
     return keys | ({"label_separator": separator} if separator not in (None, ",") else {})
 
 
@@ -316,18 +358,18 @@ def with_few_values(columns: Mapping[str, Sequence[Any]], names: Iterable[str]) 
     return counts
 
 
-def _tagging(rows: Rows, text: str | None, label: str | None) -> dict[str, Any]:
+def _tagging(rows: Rows, text: Sequence[str], label: str | None) -> dict[str, Any]:
     """Words and tags in texts, separated by spaces."""
     columns = by_column(rows)
     tags = label or next((name for name, values in columns.items() if holds_tags(values)), None)
     if tags is None:
-        raise DataError(f"no column holds tags (columns: {in_words(columns)}); name the tags with --label")
+        raise DataError(f"no column holds tags (columns: {in_words(columns)})", key="label", do="name them with {key}")
     if not any(" " in value.strip() for value in columns[tags] if isinstance(value, str)):
         raise DataError(
             f"column {tags!r} has the tag of one word a row; write one sentence a row, or CoNLL: a word and its tag a "
             "line, and an empty line after each sentence"
         )
-    words = text or _text_columns(rows, tags)[0]
+    words = text[0] if text else _text_columns(rows, tags)[0]
     parts = [{tags: str(row.get(tags) or "").split()} for row in rows.rows]
     return {"kind": "tagging", "words": words, "tags": tags, "scheme": scheme_of(_tags(parts, tags))}
 
@@ -488,7 +530,7 @@ def _text_columns(rows: Rows, label: str | None) -> list[str]:
     """One text column, or two of a pair."""
     if texts := texts_of(by_column(rows), label):
         return texts
-    raise DataError(f"no column holds text (columns: {in_words(by_column(rows))}); name it with --text")
+    raise DataError(f"no column holds text (columns: {in_words(by_column(rows))})", key="text", do="name it with {key}")
 
 
 def label_column(columns: Mapping[str, Sequence[Any]], texts: Sequence[str]) -> str | None:
