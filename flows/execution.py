@@ -91,8 +91,6 @@ def run_command(
             minutes = f"{limit_s / 60:g} minutes"
             limit = f"{source}: exceeded its time limit of {minutes} (dvc.yaml: meta.minutes)"
             error = beyond or StageError(limit, final=False)
-        except processes.CommandStoppedError:
-            raise StageError(f"{source}: ended with the run", final=True) from None
     terminal.error(str(error))
     log(str(error))
     raise error

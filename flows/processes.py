@@ -32,18 +32,14 @@ POLL_S = 0.2
 PIPE_BYTES = 2**20
 #: Environment variable that every process of a run inherits: the pid of the run's process, and the repository.
 MARK = "HEADSTART_RUN"
-#: Set while the commands of other threads have to end.
-STOPPING = threading.Event()
+#: Why the commands of other threads have to end.
+STOPPED: list[BaseException] = []
 
 Process = Popen[bytes] | BaseProcess
 
 
 class CommandTimeoutError(Exception):
     """The command exceeded its time limit and was ended."""
-
-
-class CommandStoppedError(Exception):
-    """The command was ended, because the run ends (`STOPPING`)."""
 
 
 def mark(root: Path) -> dict[str, str]:
@@ -66,7 +62,7 @@ def run(
 
     Raises:
         CommandTimeoutError: the command took longer than `limit_s` seconds; all of its processes have ended.
-        CommandStoppedError: the run ends; all of its processes have ended.
+        BaseException: `STOPPED`; all of its processes have ended.
     """
     reading, writing = os.pipe()
     with os.fdopen(reading, "rb", buffering=0) as pipe:
@@ -83,8 +79,8 @@ def run(
             while code_of(process) is None:
                 if time.monotonic() > deadline:
                     raise CommandTimeoutError
-                if STOPPING.is_set() and not in_main_thread():
-                    raise CommandStoppedError
+                if STOPPED and threading.current_thread() is not threading.main_thread():
+                    raise STOPPED[0]
                 output.wait(ending)
         finally:
             end_session(process.pid or 0)
@@ -115,11 +111,6 @@ def _started(
         stderr=subprocess.STDOUT,
         start_new_session=True,
     )
-
-
-def in_main_thread() -> bool:
-    """Whether the main thread of this process calls this function."""
-    return threading.current_thread() is threading.main_thread()
 
 
 def beside(module: str, *arguments: str, directory: Path, environment: Mapping[str, str]) -> Process:

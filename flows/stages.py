@@ -7,13 +7,15 @@ import math
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Executor, Future, ThreadPoolExecutor, wait
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from contextvars import copy_context
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
+from threading import Lock
 
 from components.cluster.session import session
 from components.core.artifacts import changing_data
@@ -43,7 +45,7 @@ from flows.run import (
     wanted,
 )
 from flows.server import ensured
-from flows.telemetry import Monitor, Recorded, announce, monitored
+from flows.telemetry import Monitor, announce, monitored
 from flows.terminal import BudgetError, StageError, terminal
 
 
@@ -58,7 +60,7 @@ class Spending:
         self.params, self.root = params, root
         self.history = History(root)
         self.machine, self.gpus = machine(params.cluster), gpus()
-        self.seconds = 0.0
+        self.seconds, self.lock = 0.0, Lock()
         self._fresh: dict[str, bool] = {}
         self._since = 0.0
         self.remaining = Remaining({})
@@ -214,36 +216,31 @@ def run_stages(
     stages that always run need not. Returns outcome (Completed, Cached, Skipped) -> names."""
     done: dict[str, list[str]] = {"Completed": [], "Cached": [], "Skipped": []}
     changed: set[str] = set()
-    left, running = wanted(plan), dict[Future[str], _Running]()
+    left, running = wanted(plan), dict[Future[str], Stage]()
     failure: Exception | None = None
     limit = spending.params.cluster.stages_at_once
     with ThreadPoolExecutor(limit, thread_name_prefix="stage") as threads, _stopping(running):
         while left or running:
-            stage = next_stage(left, [each.stage for each in running.values()]) if len(running) < limit else None
+            stage = next_stage(left, [*running.values()]) if len(running) < limit else None
             if stage is None:
                 for future in wait(running, return_when=FIRST_COMPLETED).done:
                     ended = running.pop(future)
                     try:
-                        outcome = ended.end(future, spending)
+                        outcome = future.result()
                     except Exception as error:
                         failure = failure or error
                         left.clear()
                         continue
-                    done[outcome].append(ended.stage.name)
+                    done[outcome].append(ended.name)
                     if outcome != "Skipped":
                         # The reasons of the stages downstream of `identity` already include the new identities.
-                        changed |= {ended.stage.name} - {IDENTITY}
+                        changed |= {ended.name} - {IDENTITY}
                 continue
             left.remove(stage)
             # Stages downstream of one that ran are checked by DVC, which skips them if its output is unchanged.
             if stage.reasons or (stage.always and not settled) or changed.intersection(stage.needs):
-                try:
-                    each = _Running.begin(stage, monitor=monitor, spending=spending)
-                except Exception as error:
-                    failure = failure or error
-                    left.clear()
-                    continue
-                running[_submit(threads if limit > 1 else None, run, each.stage, root)] = each
+                attended = partial(_attended, stage, root, run=run, monitor=monitor, spending=spending)
+                running[_submit(threads if limit > 1 else None, attended)] = stage
             else:
                 done["Skipped"].append(stage.name)
                 terminal.done(stage.name, "up to date")
@@ -264,57 +261,43 @@ def next_stage(left: Sequence[Stage], running: Sequence[Stage]) -> Stage | None:
     return None
 
 
-@dataclass
-class _Running:
-    """A stage that runs."""
-
-    stage: Stage
-    started: float
-    recorded: Recorded
-    block: ExitStack
-
-    @classmethod
-    def begin(cls, stage: Stage, *, monitor: Monitor, spending: Spending) -> _Running:
-        limited, started, block = spending.begin(stage), time.monotonic(), ExitStack()
-        recorded = block.enter_context(monitor.stage(stage))
-        return cls(replace(limited, measurements=recorded.measurements), started, recorded, block)
-
-    def end(self, future: Future[str], spending: Spending) -> str:
-        """Record the end; returns the outcome, or raises the error of the stage."""
-        with self.block:
-            self.recorded.outcome = outcome = future.result()
-        seconds = time.monotonic() - self.started
-        spending.end(self.stage, seconds, completed=outcome == "Completed")
-        if outcome == "Skipped":
-            terminal.done(self.stage.name, "up to date")
-        else:
-            terminal.done(self.stage.name, outcome.lower(), seconds, left=str(spending.remaining))
-        return outcome
+def _attended(stage: Stage, root: Path, *, run: Run, monitor: Monitor, spending: Spending) -> str:
+    """Run a stage, and record what it took; returns the outcome, or raises the error of the stage."""
+    with spending.lock:
+        limited, started = spending.begin(stage), time.monotonic()
+    with monitor.stage(stage) as recorded:
+        recorded.outcome = outcome = run(replace(limited, measurements=recorded.measurements), root)
+    seconds = time.monotonic() - started
+    with spending.lock:
+        spending.end(stage, seconds, completed=outcome == "Completed")
+    if outcome == "Skipped":
+        terminal.done(stage.name, "up to date")
+    else:
+        terminal.done(stage.name, outcome.lower(), seconds, left=str(spending.remaining))
+    return outcome
 
 
-def _submit(threads: Executor | None, run: Run, stage: Stage, root: Path) -> Future[str]:
+def _submit(threads: Executor | None, attended: Callable[[], str]) -> Future[str]:
     """Run a stage in a thread, in the context of the flow; without threads in this one."""
     if threads is not None:
-        return threads.submit(copy_context().run, run, stage, root)
+        return threads.submit(copy_context().run, attended)
     future: Future[str] = Future()
     try:
-        future.set_result(run(stage, root))
+        future.set_result(attended())
     except BaseException as error:
         future.set_exception(error)
     return future
 
 
 @contextmanager
-def _stopping(running: Mapping[Future[str], _Running]) -> Iterator[None]:
+def _stopping(running: Collection[Future[str]]) -> Iterator[None]:
     """A block that ends the stages that run if it is interrupted."""
-    processes.STOPPING.clear()
+    processes.STOPPED.clear()
     try:
         yield
     except BaseException as error:
-        processes.STOPPING.set()
+        processes.STOPPED.append(error)
         wait(running)
-        for each in running.values():
-            each.block.__exit__(type(error), error, error.__traceback__)
         raise
 
 

@@ -192,7 +192,7 @@ def test_dvc_knows_what_a_process_of_the_server_has_made(stage):
 
 
 def test_a_stage_waits_while_another_command_holds_the_lock_of_dvc(stage):
-    processes.STOPPING.clear()  # a test of an interrupted run has set it
+    processes.STOPPED.clear()  # a test of an interrupted run has set it
     holder = "from dvc.repo import Repo\nwith Repo().lock: print('held', flush=True); input()"
     command = [sys.executable, "-c", holder]
     with subprocess.Popen(command, cwd=stage, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as other:
