@@ -15,19 +15,19 @@ F_STRING = (getattr(tokenize, "FSTRING_START", -1), getattr(tokenize, "FSTRING_E
 #: Package -> largest number of tokens. Lower it in the commit that makes the package smaller.
 BUDGETS = {
     "builtin_data": 6_100,
-    "cli": 15_600,
+    "cli": 15_400,
     "cluster": 11_700,
-    "core": 9_400,
+    "core": 9_200,
     "data": 97_800,
     "evaluation": 9_600,
-    "flows": 34_800,
+    "flows": 32_400,
     "headstart": 13_100,
     "interchange": 22_800,
     "labelling": 11_500,
     "learners": 82_500,
     "models": 43_700,
     "pages": 13_600,
-    "pipeline": 33_200,
+    "pipeline": 32_000,
     "registry": 38_000,
     "reporting": 9_800,
     "serving": 18_400,
@@ -37,7 +37,7 @@ BUDGETS = {
     "training": 31_200,
 }
 #: Largest number of tokens of the tests.
-TESTS = 529_800
+TESTS = 528_600
 
 
 def tokens(text: str) -> int:
