@@ -72,7 +72,7 @@ def _kill_in_training(session: Session, name: str, victim: str, *, launcher: str
 def kill_worker(session: Session) -> str:
     """Kill the Ray worker of pretraining between two of its checkpoints."""
     run, seen = _kill_in_training(session, "kill-worker", "Ray worker", launcher="ray")
-    expect("error: " not in run.output, "the stage ended with its worker")
+    expect("\nerror: " not in run.output, "the stage ended with its worker")
     return seen
 
 
