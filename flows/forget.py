@@ -14,8 +14,9 @@ from components.pipeline.lineage import forget as removal
 from components.settings.imports import is_local_copy
 from components.settings.loading import load_params
 from flows.command import main
-from flows.execution import add_folder, read_plan
+from flows.execution import add_folder
 from flows.label import tracked_by
+from flows.plan import read_plan
 from flows.repository import find_root, locked, pipeline_of
 from flows.run import wanted
 from flows.terminal import terminal

@@ -15,8 +15,6 @@ from components.studies.lectures import PAGE, PARAMS, Claim, measured, read_clai
 from flows import retrain_command
 from flows.command import main
 from flows.execution import run_headstart
-from flows.processes import working
-from flows.repository import environment
 
 
 def command(
@@ -52,12 +50,11 @@ def command(
     failed = _lacking({name: (claim, outputs[params or claim.run]) for name, claim in chosen.items()})
     done = dict[str, Findings]()
     kept = {name: claim for name, claim in chosen.items() if name not in failed}
-    with working(root, environment=environment(root)):
-        for file in dict.fromkeys(params or claim.run for claim in kept.values()):
-            retrain_command.command(params=file)
-            examples = (task for claim in kept.values() if claim.run == file for task in claim.examples)
-            for task in dict.fromkeys(examples):
-                run_headstart("stage", "examples", "--item", task, "--params", str(file), source="examples", root=root)
+    for file in dict.fromkeys(params or claim.run for claim in kept.values()):
+        retrain_command.command(params=file)
+        examples = (task for claim in kept.values() if claim.run == file for task in claim.examples)
+        for task in dict.fromkeys(examples):
+            run_headstart("stage", "examples", "--item", task, "--params", str(file), source="examples", root=root)
     folder = output or Outputs(load_params(params or PARAMS)).out
     for name, claim in kept.items():
         file = params or claim.run

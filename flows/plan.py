@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import re
 from collections.abc import Iterator, Sequence, Set
+from contextlib import chdir
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -69,15 +70,6 @@ class Plan:
     stages: tuple[Stage, ...]
     data: str = "absent"
     problem: str | None = None
-
-    @classmethod
-    def of(cls, raw: dict[str, Any]) -> Plan:
-        """The plan of the dictionary that a process for DVC answers with."""
-        stages: list[dict[str, Any]] = [
-            {key: tuple(value) if isinstance(value, list) else value for key, value in stage.items()}
-            for stage in raw.pop("stages")
-        ]
-        return cls(stages=tuple(Stage(**stage) for stage in stages), **raw)
 
     def refuse_problem(self) -> None:
         """Raise `problem`, if there is one.
@@ -223,14 +215,27 @@ def of_dvc(error: Exception) -> bool:
     return type(error).__module__.partition(".")[0] == "dvc"
 
 
-def compute_plan(pipeline: Path, *, files: bool = False) -> Plan:
-    """The plan of a dvc.yaml; errors of DVC and of the settings are returned as `Plan.problem`. The working directory
-    must be the root of the repository."""
+def causes(error: BaseException | None) -> str:
+    """The message of an error of DVC, with those of its causes."""
+    texts = []
+    while error is not None:
+        texts.append(str(error))
+        error = error.__cause__
+    return ": ".join(filter(None, texts))
+
+
+def read_plan(pipeline: Path, *, root: Path, files: bool = False) -> Plan:
+    """The plan of a dvc.yaml; errors of DVC and of the settings are returned as `Plan.problem`.
+
+    Args:
+        files: whether reasons name the files of raw data that have changed.
+    """
     from dvc.repo import Repo
 
+    pipeline = pipeline.relative_to(root)
     try:
         # Of a folder that no run has made a repository yet, every stage has not run.
-        with Repo(uninitialized=not Path(".dvc").is_dir(), root_dir=str(Path.cwd())) as repo, repo.lock:
+        with chdir(root), Repo(uninitialized=not Path(".dvc").is_dir(), root_dir=str(root)) as repo, repo.lock:
             read = repo.stage.load_all(str(pipeline))
             changes = Changes(read, repo, params=pipeline.with_name(PARAMS))
             stages = [_stage(stage, _needs(stage, read), repo, changes, files=files) for stage in ordered(read)]

@@ -1,11 +1,9 @@
-"""Run a command as a group of processes, in a session, that ends as a whole: SIGKILL of `dvc repro` would leave the
-stage's process running and writing."""
+"""Run a command as a group of processes, in a session, that ends as a whole."""
 
 import base64
 import codecs
 import contextlib
 import io
-import json
 import os
 import signal
 import socket
@@ -14,7 +12,7 @@ import sys
 import threading
 import time
 import urllib.request
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from multiprocessing.connection import wait
 from multiprocessing.process import BaseProcess
 from pathlib import Path
@@ -23,7 +21,6 @@ from typing import IO, Any
 
 import psutil
 
-from components.cli.entry import SOCKET
 from flows import warm
 from flows.bound import bound
 
@@ -35,20 +32,14 @@ POLL_S = 0.2
 PIPE_BYTES = 2**20
 #: Environment variable that every process of a run inherits: the pid of the run's process, and the repository.
 MARK = "HEADSTART_RUN"
-#: DVC of the run, if there is one.
-RUNS: list["Dvc"] = []
-#: Set while the commands of other threads have to end.
-STOPPING = threading.Event()
+#: Why the commands of other threads have to end.
+STOPPED: list[BaseException] = []
 
 Process = Popen[bytes] | BaseProcess
 
 
 class CommandTimeoutError(Exception):
     """The command exceeded its time limit and was ended."""
-
-
-class CommandStoppedError(Exception):
-    """The command was ended, because the run ends (`STOPPING`)."""
 
 
 def mark(root: Path) -> dict[str, str]:
@@ -71,7 +62,7 @@ def run(
 
     Raises:
         CommandTimeoutError: the command took longer than `limit_s` seconds; all of its processes have ended.
-        CommandStoppedError: the run ends; all of its processes have ended.
+        BaseException: `STOPPED`; all of its processes have ended.
     """
     reading, writing = os.pipe()
     with os.fdopen(reading, "rb", buffering=0) as pipe:
@@ -88,8 +79,8 @@ def run(
             while code_of(process) is None:
                 if time.monotonic() > deadline:
                     raise CommandTimeoutError
-                if STOPPING.is_set() and not in_main_thread():
-                    raise CommandStoppedError
+                if STOPPED and threading.current_thread() is not threading.main_thread():
+                    raise STOPPED[0]
                 output.wait(ending)
         finally:
             end_session(process.pid or 0)
@@ -104,11 +95,13 @@ def code_of(process: Process) -> int | None:
     return process.exitcode if isinstance(process, BaseProcess) else process.poll()
 
 
-def _started(command: Sequence[str], *, directory: Path, environment: Mapping[str, str], output: int) -> Process:
-    """A process in a session of its own; of the run's server for a command of `headstart`."""
-    if warm.is_serving() and [*command[:3]] == [sys.executable, "-m", warm.CLI]:
-        options: dict[str, Any] = {"directory": directory, "environment": environment}
-        return warm.start(warm.CLI, command[3:], **options, output=output, errors=output)
+def _started(
+    command: Sequence[str], *, directory: Path, environment: Mapping[str, str], output: int, bound: bool = True
+) -> Process:
+    """A process in a session of its own; of the run's server for a module of Python."""
+    if warm.is_serving() and [*command[:2]] == [sys.executable, "-m"]:
+        options: dict[str, Any] = {"directory": directory, "environment": environment, "bound": bound}
+        return warm.start(command[2], command[3:], **options, output=output)
     return subprocess.Popen(
         command,
         cwd=directory,
@@ -120,134 +113,12 @@ def _started(command: Sequence[str], *, directory: Path, environment: Mapping[st
     )
 
 
-class Dvc:
-    """DVC for a run: a process (`flows.dvc_process`) that does one thing after the other for the thread that has made
-    this object. It is started by the first call, and again after its end."""
-
-    def __init__(self, root: Path, *, environment: Mapping[str, str], stages: warm.Stages | None) -> None:
-        self._root, self._environment, self._stages = root, dict(environment), stages
-        self._thread = threading.get_ident()
-        self._process: Popen[bytes] | None = None
-
-    def is_usable(self) -> bool:
-        return self._thread == threading.get_ident()
-
-    def call(
-        self,
-        action: str,
-        arguments: Mapping[str, Any],
-        *,
-        variables: Mapping[str, str],
-        limit_s: float,
-        on_line: Callable[[str], None],
-    ) -> tuple[int, Any]:
-        """Exit code and result of an action of `flows.dvc_process`; lines of output as of `run`.
-
-        Args:
-            variables: added to the environment of stages.
-
-        Raises:
-            CommandTimeoutError: the action took longer than `limit_s` seconds; all of its processes have ended.
-        """
-        self.start()
-        assert self._process is not None
-        self._output.on_line = on_line
-        given = {**variables}
-        if self._stages is not None and warm.is_serving():
-            given[SOCKET] = self._stages.address
-        deadline = time.monotonic() + limit_s
-        try:
-            with contextlib.suppress(OSError):
-                self._socket.sendall(json.dumps([action, arguments, given]).encode() + b"\n")
-            ready: list[Any] = []
-            while self._socket not in ready:
-                if time.monotonic() > deadline:
-                    raise CommandTimeoutError
-                ready = self._output.wait([self._socket, *(self._stages.sources() if self._stages else ())])
-                for session in self._stages.attend(ready) if self._stages else ():
-                    end_session(session)
-            answer = self._answers.readline()
-            # What the command of a stage has left.
-            end(each for each in members(self._process.pid) if each.pid != self._process.pid)
-            self._output.drain()
-        except BaseException:
-            self.close()
-            raise
-        if answer:
-            code, result = json.loads(answer)
-            return code, result
-        code = self._process.wait()
-        self.close()
-        return code, None
-
-    def start(self) -> None:
-        """Start the process unless it runs; it imports DVC."""
-        if self._process is not None and self._process.poll() is None:
-            return
-        self.close()
-        self._socket, there = socket.socketpair()
-        self._answers = self._socket.makefile("rb")
-        reading, writing = os.pipe()
-        self._pipe = os.fdopen(reading, "rb", buffering=0)
-        with there, os.fdopen(writing, "wb") as output:
-            self._process = subprocess.Popen(
-                [sys.executable, "-m", "flows.dvc_process", str(there.fileno()), str(os.getpid())],
-                cwd=self._root,
-                env=self._environment,
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=subprocess.STDOUT,
-                start_new_session=True,
-                pass_fds=[there.fileno()],
-            )
-        self._output = _Output(reading, lambda line: None)
-
-    def close(self) -> None:
-        """End it, with the stage that it runs."""
-        if self._process is None:
-            return
-        for session in (self._process.pid, *(self._stages.sessions() if self._stages else ())):
-            end_session(session)
-        self._process.wait()
-        if self._stages is not None:
-            self._stages.attend(())
-        for each in (self._answers, self._socket, self._pipe):
-            each.close()
-        self._process = None
-
-
-@contextlib.contextmanager
-def working(root: Path, *, environment: Mapping[str, str]) -> Iterator["Dvc"]:
-    """A block with a process for DVC, the one of an outer block if there is one."""
-    if RUNS and RUNS[-1].is_usable():
-        yield RUNS[-1]
-        return
-    with warm.stages() as stages:
-        dvc = Dvc(root, environment=environment, stages=stages)
-        RUNS.append(dvc)
-        try:
-            yield dvc
-        finally:
-            RUNS.remove(dvc)
-            dvc.close()
-
-
-def in_main_thread() -> bool:
-    """Whether the main thread of this process calls this function."""
-    return threading.current_thread() is threading.main_thread()
-
-
-def connect(module: str, *, directory: Path, environment: Mapping[str, str]) -> tuple[socket.socket, Process]:
-    """Start a Python module beside the commands of the run; returns a socket, whose other end is its standard output,
-    and the process, which goes on for some time if this one is killed."""
-    here, there = socket.socketpair()
-    with there:
-        output = there.fileno()
-        if warm.is_serving():
-            options: dict[str, Any] = {"directory": directory, "environment": environment}
-            return here, warm.start(module, (), **options, output=output, errors=output, bound=False)
-        command = [sys.executable, "-m", module]
-        return here, start(command, directory=directory, environment=environment, log=output, number=signal.SIGTERM)
+def beside(module: str, *arguments: str, directory: Path, environment: Mapping[str, str]) -> Process:
+    """Start a Python module without output, which goes on when this process ends."""
+    command = [sys.executable, "-m", module, *arguments]
+    with Path(os.devnull).open("w") as output:
+        options: dict[str, Any] = {"directory": directory, "environment": environment}
+        return _started(command, **options, output=output.fileno(), bound=False)
 
 
 def start(

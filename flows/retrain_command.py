@@ -6,8 +6,7 @@ import typer
 
 from components.cli.common import PARAMS, ParamsFile
 from flows.command import main
-from flows.processes import working
-from flows.repository import environment, find_root
+from flows.repository import find_root
 from flows.server import server
 from flows.terminal import terminal
 
@@ -35,18 +34,15 @@ def command(
     if quiet + as_json + verbose > 1:
         raise typer.BadParameter("give one of --quiet, --json and --verbose")
     terminal.style = "quiet" if quiet else "json" if as_json else "verbose" if verbose else "text"
-    root = find_root(params.resolve().parent)
-    # DVC's process imports DVC while this one imports Prefect.
-    with working(root, environment=environment(root)) as dvc:
-        dvc.start()
-        with server():
-            from prefect.settings import PREFECT_FLOWS_HEARTBEAT_FREQUENCY, temporary_settings
+    find_root(params.resolve().parent)
+    with server():
+        from prefect.settings import PREFECT_FLOWS_HEARTBEAT_FREQUENCY, temporary_settings
 
-            from flows.retrain import retrain
+        from flows.retrain import retrain
 
-            # The end of a run would wait for the thread that sends signs of life, which are for runs of a schedule.
-            with temporary_settings({PREFECT_FLOWS_HEARTBEAT_FREQUENCY: None}):
-                retrain(str(params), rebuild, brief and not verbose)
+        # The end of a run would wait for the thread that sends signs of life, which are for runs of a schedule.
+        with temporary_settings({PREFECT_FLOWS_HEARTBEAT_FREQUENCY: None}):
+            retrain(str(params), rebuild, brief and not verbose)
 
 
 if __name__ == "__main__":

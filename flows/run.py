@@ -1,16 +1,13 @@
 """A run of the pipeline: its lock, what precedes its stages, which stages it has, and its end."""
 
-import json
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 from components.cli.onboarding.repository import commit_project, make_project
-from components.core.artifacts import read_json, write_atomic
+from components.core.artifacts import digest_text, write_atomic
 from components.core.data_version import dvc_config
-from components.core.errors import ArtifactError
 from components.pipeline.identity import STAGE as IDENTITY
 from components.pipeline.monitoring import disk
 from components.pipeline.running import request
@@ -20,11 +17,10 @@ from components.settings.imports import Import, localised
 from components.settings.loading import load_params, read_file
 from components.settings.registry import SQLITE
 from flows import summary
-from flows.execution import DVC, read_plan, run_command, run_headstart
+from flows.execution import DVC, run_command, run_headstart
 from flows.flow_run import show_table, show_text
-from flows.plan import Plan, Stage
-from flows.processes import working
-from flows.repository import STATE, environment, find_root, locked, pipeline_of, recorded_outputs
+from flows.plan import Plan, Stage, read_plan
+from flows.repository import STATE, find_root, locked, pipeline_of, recorded_outputs
 from flows.telemetry import Monitor
 from flows.terminal import StageError, terminal
 
@@ -36,11 +32,10 @@ BEFORE = ("checks",)
 AFTERWARDS = ("register", "promote", "report")
 #: Time limits in seconds of a transfer from an address, and of a check of drift.
 IMPORT_S, DRIFT_S = 6 * 3600.0, 1800.0
-#: MLflow's stores of a local database, and the state of the registry at the end of the last run.
+#: MLflow's stores of a local database.
 STORES = "components.registry.tracking.local_stores"
-RECORD = "registry.json"
 #: Modules of the commands of every run.
-COMMANDS = ("components.cli.main", "components.pipeline.identity")
+COMMANDS = ("dvc.repo", "components.cli.main", "components.pipeline.identity")
 #: Free space that must remain beside the estimate of a run's outputs.
 SPARE_BYTES = 10**9
 
@@ -55,21 +50,14 @@ def begin(file: Path, *, rebuild: bool = False) -> Iterator[tuple[Path, Plan]]:
     root = find_root(file.parent)
     for made in make_project(root):
         terminal.say(f"made {made} for the versions of data and models", source="init", stays=True)
-    with (
-        locked(root, what=f"retrain {os.path.relpath(file)}", say=terminal.say),
-        working(root, environment=environment(root)),
-    ):
+    with locked(root, what=f"retrain {os.path.relpath(file)}", say=terminal.say):
         bring(file, root=root)
         check_drift(file, root=root)
         if rebuild:
             request(load_params(file), "headstart retrain --rebuild", root=root)
         pipeline = pipeline_of(file, root=root)
         commit_project(root)
-        try:
-            plan = read_plan(pipeline, root=root)
-        except StageError as error:  # recorded as the end of the run
-            plan = Plan(stages=(), problem=str(error))
-        yield root, plan
+        yield root, read_plan(pipeline, root=root)
 
 
 def bring(file: Path, *, root: Path) -> list[Path]:
@@ -176,32 +164,29 @@ def has_changes(plan: Plan) -> bool:
 def registry_is_unchanged(params: Path, *, root: Path) -> bool:
     """Whether the registry is in the state in which the last run of this settings file left it; False if it is not a
     local database."""
-    state = _registry_state(params, root)
-    return state is not None and _recorded_states(root).get(str(params)) == state
+    state, record = _registry_state(params, root), _record(params, root)
+    return bool(state) and record.is_file() and record.read_text("utf-8") == state
 
 
 def record_registry(params: Path, *, root: Path) -> None:
     """Record the state of the registry at the end of a run."""
     if state := _registry_state(params, root):
-        write_atomic(root / STATE / RECORD, json.dumps(_recorded_states(root) | {str(params): state}))
+        write_atomic(_record(params, root), state)
 
 
-def _registry_state(params: Path, root: Path) -> str | None:
-    """A string that differs after every change of a local database."""
+def _record(params: Path, root: Path) -> Path:
+    return root / STATE / f"registry-{digest_text(str(params))[:12]}"
+
+
+def _registry_state(params: Path, root: Path) -> str:
+    """A string that differs after every change of a local database; empty without one."""
     uri = load_params(params).registry.address
     database = root / uri.removeprefix(SQLITE)
     if not uri.startswith(SQLITE) or not database.is_file():
-        return None
+        return ""
     files = [database, *database.parent.glob(f"{database.name}-*")]  # with its journals
     states = [(str(file), (stat := file.stat()).st_ino, stat.st_size, stat.st_mtime_ns) for file in sorted(files)]
-    return json.dumps(states)
-
-
-def _recorded_states(root: Path) -> dict[str, Any]:
-    # Without a readable record the stages run.
-    with suppress(ArtifactError):
-        return read_json(root / STATE / RECORD, made_by="`headstart retrain`", missing_ok=True)
-    return {}
+    return str(states)
 
 
 def upcoming(plan: Plan, *, settled: bool = False) -> dict[Stage, str]:

@@ -1,19 +1,21 @@
-"""A run of the pipeline: its stages in topological order, and how one is executed (`dvc repro --single-item STAGE`).
-This module does not import Prefect."""
+"""A run of the pipeline: its stages in topological order, and how each is executed. This module does not import
+Prefect."""
 
 from __future__ import annotations
 
 import math
-import re
+import sys
+import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Executor, Future, ThreadPoolExecutor, wait
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from contextvars import copy_context
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
-from typing import Any
+from threading import Lock
 
 from components.cluster.session import session
 from components.core.artifacts import changing_data
@@ -26,9 +28,9 @@ from components.pipeline.stages import DISTRIBUTED
 from components.settings.loading import load_params
 from components.settings.params import Params
 from flows import processes, summary, warm
-from flows.execution import DVC, add_folder, read_plan, run_command, run_dvc, run_headstart, say
+from flows.execution import add_folder, run_command, run_headstart, say
 from flows.flow_run import log
-from flows.plan import Plan, Stage
+from flows.plan import Plan, Stage, read_plan
 from flows.repository import data_to_pull, environment, find_root, locked, pipeline_of
 from flows.run import (
     AFTERWARDS,
@@ -43,7 +45,7 @@ from flows.run import (
     wanted,
 )
 from flows.server import ensured
-from flows.telemetry import Monitor, Recorded, announce, monitored
+from flows.telemetry import Monitor, announce, monitored
 from flows.terminal import BudgetError, StageError, terminal
 
 
@@ -58,7 +60,7 @@ class Spending:
         self.params, self.root = params, root
         self.history = History(root)
         self.machine, self.gpus = machine(params.cluster), gpus()
-        self.seconds = 0.0
+        self.seconds, self.lock = 0.0, Lock()
         self._fresh: dict[str, bool] = {}
         self._since = 0.0
         self.remaining = Remaining({})
@@ -146,13 +148,6 @@ class Spending:
         self._since = now
 
 
-#: DVC's messages about a stage that it did not run -> outcome; otherwise "Completed".
-OUTCOMES = {
-    re.compile(r"^Stage '.*' didn't change, skipping$"): "Skipped",
-    re.compile(r"^Stage '.*' is cached - skipping run"): "Cached",
-}
-
-
 #: Reproduces a stage, and repeats one that crashes: stage and root of the repository -> its outcome: Completed, Cached
 #: (the output of an earlier run was restored) or Skipped. Several threads may call it.
 Run = Callable[[Stage, Path], str]
@@ -202,10 +197,7 @@ def act_on_registry(params: Path, *, run: Run) -> None:
     file = params.resolve()
     root = find_root(file.parent)
     announce()
-    with (
-        locked(root, what=f"promote {params}", say=terminal.say),
-        processes.working(root, environment=environment(root)),
-    ):
+    with locked(root, what=f"promote {params}", say=terminal.say):
         warm.serve([STORES], environment(root))
         plan = read_plan(pipeline_of(file, root=root), root=root)
         plan.refuse_problem()
@@ -224,36 +216,31 @@ def run_stages(
     stages that always run need not. Returns outcome (Completed, Cached, Skipped) -> names."""
     done: dict[str, list[str]] = {"Completed": [], "Cached": [], "Skipped": []}
     changed: set[str] = set()
-    left, running = wanted(plan), dict[Future[str], _Running]()
+    left, running = wanted(plan), dict[Future[str], Stage]()
     failure: Exception | None = None
     limit = spending.params.cluster.stages_at_once
     with ThreadPoolExecutor(limit, thread_name_prefix="stage") as threads, _stopping(running):
         while left or running:
-            stage = next_stage(left, [each.stage for each in running.values()]) if len(running) < limit else None
+            stage = next_stage(left, [*running.values()]) if len(running) < limit else None
             if stage is None:
                 for future in wait(running, return_when=FIRST_COMPLETED).done:
                     ended = running.pop(future)
                     try:
-                        outcome = ended.end(future, spending)
+                        outcome = future.result()
                     except Exception as error:
                         failure = failure or error
                         left.clear()
                         continue
-                    done[outcome].append(ended.stage.name)
+                    done[outcome].append(ended.name)
                     if outcome != "Skipped":
                         # The reasons of the stages downstream of `identity` already include the new identities.
-                        changed |= {ended.stage.name} - {IDENTITY}
+                        changed |= {ended.name} - {IDENTITY}
                 continue
             left.remove(stage)
             # Stages downstream of one that ran are checked by DVC, which skips them if its output is unchanged.
             if stage.reasons or (stage.always and not settled) or changed.intersection(stage.needs):
-                try:
-                    each = _Running.begin(stage, monitor=monitor, spending=spending)
-                except Exception as error:
-                    failure = failure or error
-                    left.clear()
-                    continue
-                running[_submit(threads if limit > 1 else None, run, each.stage, root)] = each
+                attended = partial(_attended, stage, root, run=run, monitor=monitor, spending=spending)
+                running[_submit(threads if limit > 1 else None, attended)] = stage
             else:
                 done["Skipped"].append(stage.name)
                 terminal.done(stage.name, "up to date")
@@ -274,57 +261,43 @@ def next_stage(left: Sequence[Stage], running: Sequence[Stage]) -> Stage | None:
     return None
 
 
-@dataclass
-class _Running:
-    """A stage that runs."""
-
-    stage: Stage
-    started: float
-    recorded: Recorded
-    block: ExitStack
-
-    @classmethod
-    def begin(cls, stage: Stage, *, monitor: Monitor, spending: Spending) -> _Running:
-        limited, started, block = spending.begin(stage), time.monotonic(), ExitStack()
-        recorded = block.enter_context(monitor.stage(stage))
-        return cls(replace(limited, measurements=recorded.measurements), started, recorded, block)
-
-    def end(self, future: Future[str], spending: Spending) -> str:
-        """Record the end; returns the outcome, or raises the error of the stage."""
-        with self.block:
-            self.recorded.outcome = outcome = future.result()
-        seconds = time.monotonic() - self.started
-        spending.end(self.stage, seconds, completed=outcome == "Completed")
-        if outcome == "Skipped":
-            terminal.done(self.stage.name, "up to date")
-        else:
-            terminal.done(self.stage.name, outcome.lower(), seconds, left=str(spending.remaining))
-        return outcome
+def _attended(stage: Stage, root: Path, *, run: Run, monitor: Monitor, spending: Spending) -> str:
+    """Run a stage, and record what it took; returns the outcome, or raises the error of the stage."""
+    with spending.lock:
+        limited, started = spending.begin(stage), time.monotonic()
+    with monitor.stage(stage) as recorded:
+        recorded.outcome = outcome = run(replace(limited, measurements=recorded.measurements), root)
+    seconds = time.monotonic() - started
+    with spending.lock:
+        spending.end(stage, seconds, completed=outcome == "Completed")
+    if outcome == "Skipped":
+        terminal.done(stage.name, "up to date")
+    else:
+        terminal.done(stage.name, outcome.lower(), seconds, left=str(spending.remaining))
+    return outcome
 
 
-def _submit(threads: Executor | None, run: Run, stage: Stage, root: Path) -> Future[str]:
+def _submit(threads: Executor | None, attended: Callable[[], str]) -> Future[str]:
     """Run a stage in a thread, in the context of the flow; without threads in this one."""
     if threads is not None:
-        return threads.submit(copy_context().run, run, stage, root)
+        return threads.submit(copy_context().run, attended)
     future: Future[str] = Future()
     try:
-        future.set_result(run(stage, root))
+        future.set_result(attended())
     except BaseException as error:
         future.set_exception(error)
     return future
 
 
 @contextmanager
-def _stopping(running: Mapping[Future[str], _Running]) -> Iterator[None]:
+def _stopping(running: Collection[Future[str]]) -> Iterator[None]:
     """A block that ends the stages that run if it is interrupted."""
-    processes.STOPPING.clear()
+    processes.STOPPED.clear()
     try:
         yield
     except BaseException as error:
-        processes.STOPPING.set()
+        processes.STOPPED.append(error)
         wait(running)
-        for each in running.values():
-            each.block.__exit__(type(error), error, error.__traceback__)
         raise
 
 
@@ -344,21 +317,18 @@ def reproduce(stage: Stage, root: Path) -> str:
         "the outputs so far are kept, and the next run resumes this stage"
     )
     limit_s, beyond = (left, stop) if left < stage.limit_s else (stage.limit_s, None)
-    variables = {FILE: stage.measurements} if stage.measurements else {}
-    options: dict[str, Any] = {
-        "source": stage.name,
-        "root": root,
-        "limit_s": limit_s,
-        "beyond": beyond,
-        "variables": variables,
-    }
-    if processes.in_main_thread():
-        lines, _ = run_dvc("reproduce", {"stage": stage.address, "force": stage.force}, **options)
-    else:
-        # Beside other stages. DVC holds its lock while it hashes their outputs.
-        forced = ["--force"] if stage.force else []
-        lines = run_command((*DVC, "--wait-for-lock", "repro", "--single-item", *forced, stage.address), **options)
-    return next((name for text, name in OUTCOMES.items() if any(map(text.match, lines))), "Completed")
+    forced = ("force",) if stage.force else ()
+    with tempfile.TemporaryDirectory(prefix="headstart-") as folder:
+        outcome = Path(folder) / "outcome"
+        run_command(
+            (sys.executable, "-m", "flows.reproduce", stage.address, str(outcome), *forced),
+            source=stage.name,
+            root=root,
+            limit_s=limit_s,
+            beyond=beyond,
+            variables={FILE: stage.measurements} if stage.measurements else {},
+        )
+        return outcome.read_text(encoding="utf-8")
 
 
 def is_retriable(error: BaseException) -> bool:

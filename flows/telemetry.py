@@ -16,14 +16,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from components.cli.common import PARAMS
 from components.core.artifacts import digest_text, flatten, private_folder, read_json
 from components.core.data_version import read_yaml
 from components.core.errors import ArtifactError
-from components.core.masking import masked, masked_values
-from components.core.measurements import RUN_ID
+from components.core.masking import masked_json
+from components.core.measurements import RUN_ID, Lines, append
 from components.pipeline.costs import Remaining
 from components.pipeline.identity import STAGE as IDENTITY
 from components.pipeline.identity import file_name
@@ -33,14 +31,15 @@ from flows.plan import Stage
 from flows.repository import environment, recorded_outputs
 from flows.terminal import StageError, terminal
 
-#: Folder of the measurements of stages, relative to the repository. The file of a stage is kept until the stage is
-#: complete: the next attempt continues its curves.
+#: Folder of the files with the events and measurements of runs, relative to the repository. The file of a settings file
+#: is kept until a run is complete: the next attempt of a stage continues its curves.
 FOLDER = Path(".headstart") / "telemetry"
 #: Seconds that the flow waits for MLflow: at its end, and if it is told to end.
 WAIT_S = 30.0
 KILLED_WAIT_S = 3.0
 #: Seconds after these in which the process of the telemetry says what MLflow has not received.
 ANSWER_S = 2.0
+POLL_S = 0.05
 #: Address of Prefect's page as `headstart ui` serves it.
 PAGE = "http://127.0.0.1:4200"
 
@@ -82,7 +81,7 @@ def monitored(params: Path, *, root: Path) -> Iterator[Monitor]:
 
 @dataclass
 class Recorded:
-    """The outcome of a stage, and the file of its measurements; empty: none are recorded."""
+    """The outcome of a stage, and where its measurements go (`components.core.measurements.FILE`); empty: nowhere."""
 
     outcome: str = ""
     measurements: str = ""
@@ -95,15 +94,14 @@ class Monitor:
         self.root = root
         self.id = announce()
         self.name = flow_run.name() or name_of("retrain", params)
-        self._file, self._settings = params, load_params(params)
+        self._settings = load_params(params)
         self._pipeline = os.path.relpath(params, root)
         self._summary: list[str] = []
         self._expected = Remaining({})
         self._begun = time.time()
         self._finished = False
-        self._connection: socket.socket | None = None
+        self._file = root / FOLDER / f"{re.sub(r'[^A-Za-z0-9_.@-]+', '-', self._pipeline)}.jsonl"
         self._process: processes.Process | None = None
-        self._files: dict[str, Path] = {}
 
     @contextmanager
     def stage(self, stage: Stage) -> Iterator[Recorded]:
@@ -116,12 +114,11 @@ class Monitor:
         if stage.group == IDENTITY or not self._settings.telemetry.is_on:
             yield recorded
             return
-        file = self._measurements(stage)
-        history = file.stat().st_size if file.exists() else 0
         self._start()
-        self._send("stage", name=stage.name, reasons=stage.reasons, file=str(file), history=history)
-        recorded.measurements = str(file)
-        self._files[stage.name] = file
+        identity, now = self._identity(stage), int(1000 * time.time())
+        self._tell(stage={"name": stage.name, "reasons": stage.reasons, "identity": identity, "start": now})
+        of = {"path": str(self._file), "stage": stage.name, "identity": identity}
+        recorded.measurements = json.dumps(of)
         error, how = "", "Failed"
         try:
             yield recorded
@@ -133,12 +130,10 @@ class Monitor:
             error, how = _reason(interrupted), "Interrupted"
             raise
         finally:
-            ended: dict[str, Any] = {"time": int(1000 * time.time()), "error": error, "metrics": {}, "output": ""}
+            ended: dict[str, Any] = {"name": stage.name, "outcome": how, "time": int(1000 * time.time())}
             if how in ("Completed", "Cached"):
                 ended |= {"metrics": self._metrics(stage), "output": self._output(stage)}
-            if how in ("Failed", "Interrupted"):
-                del self._files[stage.name]
-            self._send("ended", name=stage.name, outcome=how, **ended)
+            self._tell(ended=ended | {"error": error})
 
     def start(self) -> None:
         """Start the monitor of a retraining that fails before its first stage."""
@@ -152,7 +147,7 @@ class Monitor:
     def attach(self, path: Path, *, folder: str | None = None) -> None:
         """Attach a file to the run of the retraining."""
         if path.is_file():
-            self._send("attach", path=str(path), folder=folder)
+            self._tell(attach={"path": str(path), "folder": folder})
 
     def summarise(self, lines: Sequence[str]) -> None:
         """Set the summary that is shown with the run."""
@@ -163,7 +158,7 @@ class Monitor:
         if self._finished:
             return
         self._finished = True
-        if self._connection is None:  # everything was up to date, or nothing has started
+        if self._process is None:  # everything was up to date, or nothing has started
             from components.pipeline.telemetry import Gauges
 
             gauges = Gauges(self.root, self._pipeline, self._settings.telemetry)
@@ -171,62 +166,34 @@ class Monitor:
             gauges.publish()
             return
         wait_s = WAIT_S if status != "KILLED" else KILLED_WAIT_S
-        self._send("finish", status=status, reason=reason, summary=self._summary, wait_s=wait_s)
-        if problem := self._answer(wait_s + ANSWER_S):
+        self._tell(finish={"status": status, "reason": reason, "summary": self._summary, "wait_s": wait_s})
+        deadline = time.monotonic() + wait_s + ANSWER_S
+        while processes.code_of(self._process) is None and time.monotonic() < deadline:
+            time.sleep(POLL_S)
+        self._process.kill()
+        *_, last = Lines(self._file).read()
+        if problem := last.get("problem", "it does not answer"):
             terminal.say(f"MLflow has not received all runs of this retraining: {problem}")
-        for file in self._files.values():
-            file.unlink(missing_ok=True)
-        self._connection = None
+        if status == "FINISHED":
+            self._file.unlink(missing_ok=True)
 
     def _start(self) -> None:
-        if self._connection is not None:
+        if self._process is not None:
             return
         from components.pipeline.telemetry import process_of
 
-        self._connection, self._process = processes.connect(
-            "components.pipeline.telemetry", directory=self.root, environment=environment(self.root)
-        )
-        self._send(
-            "begin",
-            root=str(self.root),
-            identifier=self.id,
-            name=self.name,
-            process=process_of(os.getpid()),
-            tags=self._tags() | {"expected": json.dumps(dict(self._expected.seconds))},
-            registry=self._settings.registry.model_dump(mode="json"),
-            telemetry=self._settings.telemetry.model_dump(mode="json"),
-            texts={self._file.name: masked_yaml(self._file.read_text(encoding="utf-8"))},
+        private_folder(self._file.parent)
+        tags = self._tags() | {"expected": json.dumps(dict(self._expected.seconds))}
+        begin = {"identifier": self.id, "name": self.name, "process": process_of(os.getpid()), "tags": tags}
+        self._tell(begin=begin)
+        self._process = processes.beside(
+            *("components.pipeline.telemetry", str(self._file), self.id),
+            directory=self.root,
+            environment=environment(self.root),
         )
 
-    def _send(self, what: str, **values: Any) -> None:
-        # Without the process, MLflow does not show the run; the run goes on.
-        with suppress(OSError):
-            if self._connection is not None:
-                self._connection.sendall(json.dumps({what: values}).encode() + b"\n")
-
-    def _answer(self, wait_s: float) -> str:
-        """What the process says at its end, which is forced after some seconds."""
-        assert self._connection is not None
-        assert self._process is not None
-        try:
-            with self._connection as connection, connection.makefile("rb") as answer:
-                connection.settimeout(wait_s)
-                return str(json.loads(answer.readline())["problem"])
-        except (OSError, ValueError):
-            return "it does not answer"
-        finally:
-            self._process.kill()
-
-    def _measurements(self, stage: Stage) -> Path:
-        """The file of a stage's measurements, kept from an interrupted attempt with the same identity; others are
-        deleted."""
-        private_folder(self.root / FOLDER)
-        name = re.sub(r"[^A-Za-z0-9_.@-]+", "-", f"{self._pipeline} {stage.name}")
-        file = self.root / FOLDER / f"{name}~{self._identity(stage)[:16] or 'unknown'}.jsonl"
-        for other in file.parent.glob(f"{name}~*.jsonl"):
-            if other != file:
-                other.unlink(missing_ok=True)
-        return file
+    def _tell(self, **event: Any) -> None:
+        append(self._file, **masked_json(event))
 
     def _tags(self) -> dict[str, str]:
         tags = {"params": self._pipeline, "host": socket.gethostname()}
@@ -263,13 +230,6 @@ class Monitor:
         pipeline, _, name = stage.address.rpartition(":")
         outs = recorded_outputs((self.root / pipeline).with_name("dvc.lock")).get(name, [])
         return next((str(out["md5"]) for out in outs if str(out.get("md5", "")).endswith(".dir")), "")
-
-
-def masked_yaml(text: str) -> str:
-    """A settings file without passwords and tokens; one that holds any loses its comments."""
-    content = yaml.safe_load(text)
-    without = masked_values(content)
-    return masked(text) if without == content else yaml.safe_dump(without, sort_keys=False, allow_unicode=True)
 
 
 #: Stages whose metrics are means over the seeds of a system.

@@ -1,6 +1,5 @@
 """Why a stage would run: `headstart why [STAGE]`. Nothing is run or changed."""
 
-import os
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Annotated
@@ -11,7 +10,7 @@ from components.cli.common import PARAMS, ParamsFile
 from components.core.errors import ConfigError, nearest
 from components.pipeline.identity import STAGE as IDENTITY
 from flows.command import main
-from flows.plan import Plan, Stage, compute_plan
+from flows.plan import Plan, Stage, read_plan
 from flows.repository import active_run, find_root, pipeline_of
 
 
@@ -54,7 +53,7 @@ def _named(plan: Plan, names: Sequence[str]) -> Iterator[Stage]:
 
 
 def plan_to_explain(params: Path) -> Plan:
-    """The plan of a settings file, with the files that have changed; makes the repository the working directory.
+    """The plan of a settings file, with the files that have changed.
 
     Raises:
         ConfigError: a run is changing the outputs, or the settings or dvc.yaml are wrong.
@@ -64,8 +63,7 @@ def plan_to_explain(params: Path) -> Plan:
     pipeline = pipeline_of(file, root=root)
     if run := active_run(root):
         raise ConfigError(f"{run} is changing the outputs of this repository; repeat the command when it has ended")
-    os.chdir(root)
-    plan = compute_plan(pipeline.relative_to(root), files=True)
+    plan = read_plan(pipeline, root=root, files=True)
     plan.refuse_problem()
     return plan
 

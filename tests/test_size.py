@@ -15,12 +15,12 @@ F_STRING = (getattr(tokenize, "FSTRING_START", -1), getattr(tokenize, "FSTRING_E
 #: Package -> largest number of tokens. Lower it in the commit that makes the package smaller.
 BUDGETS = {
     "builtin_data": 6_100,
-    "cli": 15_600,
+    "cli": 15_400,
     "cluster": 11_700,
-    "core": 9_450,
+    "core": 9_200,
     "data": 97_300,
     "evaluation": 9_600,
-    "flows": 34_800,
+    "flows": 32_400,
     "headstart": 13_100,
     "interchange": 22_800,
     "labelling": 11_500,

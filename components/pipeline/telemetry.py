@@ -1,36 +1,35 @@
 """The runs of a retraining in MLflow while it runs, one nested run per stage, and its gauges for Prometheus.
 
-A process beside the retraining (`python -m components.pipeline.telemetry`) reads the JSON lines that the stages append
-(`components.core.measurements`), writes them to MLflow, so that nothing waits for a server, and shows the last ones as
-gauges; what MLflow has not received some seconds after the end is missing there. Its standard output is a socket, from
-which it reads JSON objects, one a line: `begin` with the arguments of `Live`, then those of a method of it (`stage`,
-`ended`, `attach`, `finish`).
+The retraining and its stages append JSON lines to one file (`components.core.measurements`): `begin`, `stage`, `ended`,
+`attach` and `finish` with the arguments of `Live` and its methods, and the measurements of stages. A process beside the
+retraining (`python -m components.pipeline.telemetry FILE ID`) reads them, writes them to MLflow, so that nothing waits
+for a server, and shows the last ones as gauges. What MLflow has not received some seconds after the end is missing
+there; the last line of the file says why.
 """
 
 from __future__ import annotations
 
 import json
-import os
-import select
-import socket
+import sys
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime
-from functools import partial
 from http.client import HTTPException
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import psutil
+import yaml
 from prometheus_client import CollectorRegistry, Gauge, push_to_gateway, write_to_textfile
 from prometheus_client.parser import text_string_to_metric_families
 
 from components.core.environment import who
-from components.core.masking import masked
-from components.core.measurements import Point, Points
+from components.core.masking import masked, masked_values
+from components.core.measurements import Lines, Point, append, points_of
 from components.registry.reading import Reading
+from components.settings.loading import load_params
 from components.settings.params import TelemetrySettings
 from components.settings.registry import RegistrySettings
 
@@ -38,9 +37,9 @@ if TYPE_CHECKING:
     from components.registry.tracking import Registry
 
 KILLED = "the process of the retraining ended without a result: it was killed, or the machine stopped"
-#: Seconds between two updates, at least, and at most while nothing is measured and no message comes; and between two
-#: attempts while MLflow gives no answer.
-UPDATE_S, IDLE_S, RETRY_S = 2.0, 30.0, 10.0
+#: Seconds between two looks into the file, between two updates, at least, and at most if there are no new lines; and
+#: between two attempts while MLflow gives no answer.
+POLL_S, UPDATE_S, IDLE_S, RETRY_S = 0.2, 2.0, 30.0, 10.0
 #: Largest share of a processor that updates take.
 SHARE = 0.05
 #: Seconds after which no more attempts are made, if the retraining was killed.
@@ -89,17 +88,21 @@ class Stage:
     """A stage of the retraining, its reasons and measurements.
 
     Attributes:
-        unsent: measurements that MLflow has not received.
         start: in milliseconds since the epoch, as `time`, the end.
+        waiting: piece (a training in the stage) -> lines of earlier attempts. They are used if the present attempt
+            resumes the piece, up to the step at which it resumes, or does not repeat it at all.
+        unsent: measurements that MLflow has not received.
+        seen: key and step of the measurements so far: no step of a curve occurs twice.
         outcome: Completed, Cached, Skipped, Failed or Interrupted; empty while it runs.
         closed: whether MLflow has received everything.
     """
 
     name: str
     reasons: Sequence[str]
-    points: Points
     start: int = field(default_factory=now_ms)
+    waiting: dict[str, list[Mapping[str, Any]]] = field(default_factory=dict)
     unsent: list[Point] = field(default_factory=list)
+    seen: set[tuple[str, int]] = field(default_factory=set)
     time: int = 0
     error: str = ""
     output: str = ""
@@ -107,6 +110,21 @@ class Stage:
     outcome: str = ""
     run: str = ""
     closed: bool = False
+
+    def remember(self, line: Mapping[str, Any]) -> None:
+        """Note measurements, of which an attempt that begins or resumes a piece replaces the later ones."""
+        lines = self.waiting.setdefault(line["piece"], [])
+        if line.get("begins"):
+            lines[:] = [other for other in lines if other["step"] < line["step"]]
+        lines.append(line)
+
+    def take(self, piece: str) -> list[Point]:
+        """The measurements of a piece that are noted, as points for MLflow."""
+        points = [point for line in self.waiting.pop(piece, ()) for point in points_of(line)]
+        new = [point for point in points if (point.key, point.step) not in self.seen]
+        self.seen |= {(point.key, point.step) for point in new}
+        self.unsent += new
+        return new
 
 
 class Gauges:
@@ -177,89 +195,89 @@ class Live:
         root: of the repository.
         process: of the retraining (`process_of`).
         tags: of its run, with `params`, the settings file, which is also the label of the gauges.
-        registry, telemetry: sections of the settings.
-        texts: name -> content of files of the run.
+        past: lines of earlier attempts of stages.
     """
 
     def __init__(
         self,
-        root: Path | str,
+        root: Path,
         identifier: str,
         name: str,
         *,
         process: str,
         tags: Mapping[str, str],
-        registry: Mapping[str, Any],
-        telemetry: Mapping[str, Any],
-        texts: Mapping[str, str],
+        registry: RegistrySettings,
+        telemetry: TelemetrySettings,
+        past: Sequence[Mapping[str, Any]] = (),
     ) -> None:
-        self.id, self.name, self.tags = identifier, name, dict(tags)
+        self.id, self.name, self.tags, self.process = identifier, name, dict(tags), process
         self.stages: dict[str, Stage] = {}
         #: Why MLflow has not received everything.
         self.problem = ""
         #: What `finish` was told; None before. MLflow has received everything if it is `closed`.
         self.end: dict[str, Any] | None = None
-        settings = TelemetrySettings.model_validate(telemetry)
-        self.closed = not settings.mlflow
-        self._root, self._settings = Path(root), RegistrySettings.model_validate(registry)
-        self._begun, self._run, self._process, self._due = now_ms(), "", process, 0.0
-        self._gauges = Gauges(self._root, tags["params"], settings)
+        self.closed = not telemetry.mlflow
+        self._root, self._settings, self._past = root, registry, past
+        self._begun, self._run = now_ms(), ""
+        self._gauges = Gauges(root, tags["params"], telemetry)
         self._gauges.begin(self._begun / 1000)
-        self._files: list[Callable[[Any], None]] = [partial(self._log_text, *item) for item in texts.items()]
+        self._files: list[tuple[str, str | None]] = []
         self._connection: Registry | None = None
         self._machine: Any = None
 
-    def _log_text(self, file: str, text: str, client: Any) -> None:
-        client.log_text(self._run, text, file)
+    def note(self, line: Mapping[str, Any]) -> None:
+        """Note a line of the file."""
+        if "values" not in line:
+            ((what, facts),) = line.items()
+            getattr(self, what)(**facts)
+        elif (stage := self.stages.get(line["stage"])) is not None:
+            stage.remember(line)
+            self._gauges.measure(stage.name, stage.take(line["piece"]))
 
-    def stage(self, name: str, *, reasons: Sequence[str], file: str, history: int = 0) -> Stage:
-        """Record the start of a stage; `file`: of its measurements, whose first `history` bytes are of earlier
-        attempts."""
-        self.stages[name] = Stage(name, list(reasons), Points(Path(file), history=history))
-        return self.stages[name]
+    def begin(self, **_: Any) -> None:
+        """Note that a later retraining has begun: this one was killed."""
+        self.finish("KILLED", reason=KILLED, summary=(), wait_s=GIVE_UP_S)
+
+    def stage(self, name: str, *, reasons: Sequence[str], identity: str = "", start: int = 0) -> Stage:
+        """Record the start of a stage; earlier attempts with the same identity belong to it."""
+        stage = self.stages[name] = Stage(name, list(reasons), start or now_ms())
+        for line in self._past:
+            if (line["stage"], line["identity"]) == (name, identity):
+                stage.remember(line)
+        return stage
 
     def ended(self, name: str, **facts: Any) -> None:
         """Record the end of a stage; `facts`: fields of `Stage`."""
-        vars(self.stages[name]).update(facts)
+        stage = self.stages[name]
+        vars(stage).update(facts)
+        for piece in [*stage.waiting] if stage.outcome == "Completed" else ():
+            self._gauges.measure(name, stage.take(piece))
 
     def attach(self, path: str, *, folder: str | None = None) -> None:
         """Attach a file to the run of the retraining."""
-        self._files.append(lambda client: client.log_artifact(self._run, path, folder))
+        self._files.append((path, folder))
 
     def finish(self, status: str, *, reason: str, summary: Sequence[str], wait_s: float) -> None:
         """Record the end; attempts are made for `wait_s` seconds."""
         end = {"status": status, "reason": reason, "summary": summary, "time": now_ms()}
         self.end = end | {"give_up": time.monotonic() + wait_s}
 
-    def update(self) -> bool:
-        """Read the new measurements, publish the gauges, and send MLflow what it has not received; whether there were
-        measurements."""
-        measured = self._measure()
-        if not self.closed and (self.end is not None or time.monotonic() >= self._due):
-            try:
-                self._send(self.end)
-                self.problem = ""
-            except Exception as error:  # whatever it is, the retraining goes on, and the rest is sent later
-                self.problem = str(error)
-                self._due = time.monotonic() + RETRY_S
-        return measured
-
-    def _measure(self) -> bool:
-        count = 0
+    def update(self) -> None:
+        """Publish the gauges, and send MLflow what it has not received."""
         for stage in self.stages.values():
-            if not stage.closed:
-                points = stage.points.read(ended=stage.outcome == "Completed")
-                count += len(points)
-                stage.unsent += points
-                self._gauges.measure(stage.name, points)
-                self._gauges.set("stage_running", not stage.outcome, stage.name)
-                if stage.outcome:
-                    self._gauges.set("stage_duration_seconds", (stage.time - stage.start) / 1000, stage.name)
-                    stage.closed = self.closed
+            self._gauges.set("stage_running", not stage.outcome, stage.name)
+            if stage.outcome:
+                self._gauges.set("stage_duration_seconds", (stage.time - stage.start) / 1000, stage.name)
         if self.end is not None:
             self._gauges.end(self.end["status"], begun=self._begun / 1000, time=self.end["time"] / 1000)
         self._gauges.publish()
-        return count > 0
+        if self.closed:
+            return
+        try:
+            self._send(self.end)
+            self.problem = ""
+        except Exception as error:  # whatever it is, the retraining goes on, and the rest is sent later
+            self.problem = str(error)
 
     def _send(self, end: Mapping[str, Any] | None) -> None:
         """Send what MLflow has not received; raises its errors."""
@@ -275,14 +293,17 @@ class Live:
             self._connection = registry
         client = self._connection.client
         if not self._run:
-            self._run = self._create(self.name, stage=RETRAIN, start=self._begun, process=self._process)
+            self._run = self._create(self.name, stage=RETRAIN, start=self._begun, process=self.process)
+            with suppress(OSError):
+                settings = self._root / self.tags["params"]
+                client.log_text(self._run, masked_yaml(settings.read_text(encoding="utf-8")), settings.name)
             self._machine = SystemMetricsMonitor(self._run, tracking_uri=self._connection.uri)
             self._machine.start()
         for stage in self.stages.values():
             if not stage.closed:
                 self._send_stage(stage)
         while self._files:
-            self._files[0](client)
+            client.log_artifact(self._run, *self._files[0])
             del self._files[0]
         if end is not None:
             self._machine.finish()
@@ -406,69 +427,55 @@ def expected_of(tags: Mapping[str, str]) -> dict[str, float | None]:
         return {}
 
 
-class Messages:
-    """The messages of the retraining: (method of `Live`, its arguments)."""
-
-    def __init__(self, connection: socket.socket) -> None:
-        self._connection, self._rest = connection, b""
-
-    def read(self, timeout: float | None = None) -> list[tuple[str, dict[str, Any]]]:
-        """Those that come within a time in seconds. A retraining that was killed, maybe while it wrote, finishes."""
-        if not select.select([self._connection], [], [], timeout)[0]:
-            return []
-        if not (data := self._connection.recv(2**16)):
-            return [("finish", {"status": "KILLED", "reason": KILLED, "summary": [], "wait_s": GIVE_UP_S})]
-        *lines, self._rest = (self._rest + data).split(b"\n")
-        return [item for line in lines for item in json.loads(line).items()]
+def masked_yaml(text: str) -> str:
+    """A settings file without passwords and tokens; one that holds any loses its comments."""
+    content = yaml.safe_load(text)
+    without = masked_values(content)
+    return masked(text) if without == content else yaml.safe_dump(without, sort_keys=False, allow_unicode=True)
 
 
-def pauses(spent: float, before: float, *, news: bool) -> tuple[float, float]:
-    """Seconds until the next update: at least, and if no message comes.
-
-    Args:
-        spent: processor seconds of the last update.
-        before: the second value before it.
-        news: whether it had messages or measurements.
-    """
-    least = min(max(UPDATE_S, spent / SHARE), IDLE_S)
-    return least, least if news else min(max(least, 2 * before), IDLE_S)
-
-
-def follow(live: Live, messages: Messages) -> None:
+def follow(live: Live, lines: Lines) -> None:
     """Update what is shown until the retraining has ended and MLflow has received everything, or gives no answer."""
-    least = pause = UPDATE_S
+    due, news = 0.0, True
     while True:
-        began, told = time.monotonic(), False
-        while live.end is None and (left := began + (least if told else pause) - time.monotonic()) > 0:
-            for what, values in messages.read(left):
-                getattr(live, what)(**values)
-                told = True
-        began = time.thread_time()
-        measured = live.update()
-        if live.end is not None:
-            if live.closed or time.monotonic() > live.end["give_up"]:
+        for line in lines.read() if live.end is None else ():
+            live.note(line)
+            news = True
+        if live.end is None and is_killed(live.process):
+            live.begin()
+        now = time.monotonic()
+        if live.end is not None or (now >= due and (news or now >= due + IDLE_S)):
+            began = time.thread_time()
+            live.update()
+            if live.end is not None and (live.closed or time.monotonic() > live.end["give_up"]):
                 return
-            time.sleep(UPDATE_S)
-        least, pause = pauses(time.thread_time() - began, pause, news=told or measured)
+            due = now + (RETRY_S if live.problem else max(UPDATE_S, (time.thread_time() - began) / SHARE))
+            news = bool(live.problem)
+        time.sleep(POLL_S if live.end is None else UPDATE_S)
+
+
+def live_of(lines: Lines, identifier: str) -> Live:
+    """The retraining of which the next lines are; the measurements before them are of earlier attempts of stages that
+    have not completed."""
+    past: list[Mapping[str, Any]] = []
+    for line in lines.read():
+        ended, begin = line.get("ended", {}), line.get("begin", {})
+        if begin.get("identifier") == identifier:
+            params = load_params(Path(begin["tags"]["params"]))
+            return Live(Path.cwd(), **begin, registry=params.registry, telemetry=params.telemetry, past=past)
+        if ended.get("outcome") == "Completed":
+            past = [each for each in past if each["stage"] != ended["name"]]
+        past += [line] * ("values" in line)
+    raise ValueError(identifier)
 
 
 def main() -> None:
-    """Show the retraining that the standard output is connected with, until it ends; then print what MLflow has not
-    received, and why."""
-    connection = socket.socket(fileno=os.dup(1))
-    # Messages of libraries.
-    os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
-    messages = Messages(connection)
-    told: list[tuple[str, dict[str, Any]]] = []
-    while not told:
-        told = messages.read()
-    (_, begin), *others = told
-    live = Live(**begin)
-    for what, values in others:
-        getattr(live, what)(**values)
-    follow(live, messages)
-    problem = "" if live.closed else masked(live.problem) or "it does not answer"
-    print(json.dumps({"problem": problem}), flush=True)
+    """Show a retraining of the repository in the working directory."""
+    file, identifier = sys.argv[1:]
+    lines = Lines(Path(file))
+    live = live_of(lines, identifier)
+    follow(live, lines)
+    append(lines.path, problem="" if live.closed else masked(live.problem) or "it does not answer")
 
 
 if __name__ == "__main__":

@@ -50,6 +50,16 @@ def test_status_metrics_and_plots(done):
     assert dvc(done, "plots", "show", "artifacts/curve.csv").strip().endswith("dvc_plots/index.html")
 
 
+@pytest.mark.slow
+def test_an_experiment_with_another_setting(done):
+    dvc(done, "exp", "run", "-q", "--name", "longer", "-S", "ingest.min_characters=2", "evaluate")
+    assert ran(done) == ["pretrain model"], "the data and the model are the same, so nothing else runs"
+    experiment = json.loads(dvc(done, "metrics", "diff", "HEAD", "longer", "--json"))
+    assert experiment["artifacts/metrics.json"]["loss"] == {"old": 3.5, "new": 7.0, "diff": 3.5}
+    setting = json.loads(dvc(done, "params", "diff", "HEAD", "longer", "--json"))["params.yaml"]
+    assert setting == {"ingest.min_characters": {"old": 1, "new": 2, "diff": 1}}
+
+
 def check_remote(done: Path, tmp_path: Path) -> None:
     """A clone that pulls the pushed outputs has nothing to run."""
     git(done, "commit", "-qam", "remote")

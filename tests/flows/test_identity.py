@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from flows.plan import Plan
+from flows.plan import Plan, Stage
 from flows.why import explain
 from tests.raw_data import write_raw_data
 
@@ -50,10 +50,10 @@ def dvc(root: Path, *arguments: str) -> str:
 
 def plan(root: Path) -> Plan:
     script = (
-        "import json; from dataclasses import asdict; from pathlib import Path; from flows.plan import compute_plan\n"
-        "print(json.dumps(asdict(compute_plan(Path('dvc.yaml'), files=True))))"
+        "from pathlib import Path; from flows.plan import read_plan\n"
+        "print(read_plan(Path('dvc.yaml').resolve(), root=Path.cwd(), files=True))"
     )
-    return Plan.of(json.loads(run(root, sys.executable, "-c", script)))
+    return eval(run(root, sys.executable, "-c", script), {"Plan": Plan, "Stage": Stage})
 
 
 def reasons(root: Path) -> dict[str, tuple[str, ...]]:

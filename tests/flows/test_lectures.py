@@ -1,7 +1,5 @@
 """`headstart lectures`: which run a claim is measured on."""
 
-import os
-from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -28,8 +26,6 @@ def called(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, ...]]:
         return {"measure": "", "commit": "", "command": claim.command(params)}, Findings(Chapter(""), {})
 
     monkeypatch.chdir(ROOT)
-    monkeypatch.setattr(lectures, "working", lambda *_, **__: nullcontext())
-    monkeypatch.setattr(lectures, "environment", lambda _: dict(os.environ))
     monkeypatch.setattr(lectures.retrain_command, "command", lambda *, params: calls.append(("retrain", str(params))))
     monkeypatch.setattr(lectures, "run_headstart", lambda *words, **_: calls.append(("stage", words[3], words[5])))
     monkeypatch.setattr(lectures, "measured", measured)

@@ -25,8 +25,8 @@ from components.pipeline.jobs import WHOLE
 from components.pipeline.stages import STAGES
 from components.settings.loading import load_params
 from flows import plan
-from flows.execution import add_folder, read_plan
-from flows.plan import Changes, Stage
+from flows.execution import add_folder
+from flows.plan import Changes, Stage, read_plan
 from flows.run import wanted
 from flows.terminal import StageError
 

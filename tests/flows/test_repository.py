@@ -142,7 +142,7 @@ def test_a_run_makes_the_repository_and_its_first_commit(written, capfd):
 
 def test_code_outside_of_the_repository_that_has_changed_is_a_reason(tmp_path, monkeypatch):
     """As after an update of an installed Headstart."""
-    from flows.plan import compute_plan
+    from flows.plan import read_plan
 
     project, code = tmp_path / "project", tmp_path / "installed" / "components"
     project.mkdir()
@@ -154,5 +154,5 @@ def test_code_outside_of_the_repository_that_has_changed_is_a_reason(tmp_path, m
     for command in (["init", "-q", "--no-scm"], ["repro", "-q"]):
         subprocess.run([sys.executable, "-m", "dvc", *command], check=True)
     (code / "a.py").write_text("2")
-    (stage,) = compute_plan(Path("dvc.yaml"), files=True).stages
+    (stage,) = read_plan(project / "dvc.yaml", root=project, files=True).stages
     assert stage.reasons == (f"{code} modified",)

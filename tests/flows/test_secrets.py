@@ -10,11 +10,12 @@ from components.core.errors import ConfigError
 from components.pipeline.dvc_yaml import write_dvc_yaml
 from components.pipeline.identity import identity_of
 from components.pipeline.stages import STAGES
+from components.pipeline.telemetry import masked_yaml
 from components.registry.tracking import Record, connect
 from components.settings.loading import load_params, sources
 from components.settings.registry import RegistrySettings
 from flows.plan import Stage
-from flows.telemetry import FOLDER, Monitor, masked_yaml
+from flows.telemetry import FOLDER, Monitor
 from flows.terminal import StageError, terminal
 
 from .conftest import ROOT

@@ -23,7 +23,8 @@ def refuse(*_: object, **__: object) -> None:
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_a_failed_retraining_and_its_repetition_are_runs(project, prefect_server, monkeypatch, capsys):
-    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
+    # Processes of the server have the variables with which an earlier test has started it.
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{project}/mlflow.db")
     monkeypatch.setattr(pipeline, "run_headstart", lambda *arguments, **keywords: None)
     shutil.copyfile(ROOT / "params.yaml", project / "params.yaml")  # with its section telemetry
     (project / "trouble").write_text("pretrain refuse")

@@ -1,19 +1,23 @@
-"""Processes of the server, and DVC's process, are what the commands would be as processes of their own."""
+"""Processes of the server are what the commands would be as processes of their own, and DVC knows what they made."""
 
 import os
-import re
 import signal
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 
 import psutil
 import pytest
 
-from flows import warm
-from flows.processes import CommandTimeoutError, Dvc, run, working
+from flows import execution, processes, warm
+from flows.plan import Stage
+from flows.processes import CommandTimeoutError, run
 from flows.repository import environment
+from flows.stages import reproduce
+from flows.terminal import StageError
 
 from .conftest import dvc, is_running
 
@@ -38,7 +42,6 @@ sys.exit(int(action))
 def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder whose module `given` stands in for the command `headstart`."""
     (tmp_path / "given.py").write_text(MODULE)
-    monkeypatch.setattr(warm, "CLI", "given")
     monkeypatch.syspath_prepend(tmp_path)
     warm.serve([], environment(tmp_path))
     return tmp_path
@@ -146,114 +149,105 @@ def test_nothing_of_the_environment_of_the_server_is_lost(root):
 
 #: A stage of the project below, which records how it is executed.
 STAGE = """
-import os, sys
+import os
 from pathlib import Path
-Path('where').write_text(f"{os.getpid()} {os.getsid(0)} {os.getppid()} {sys.argv[1:]}")
+Path('where').write_text(f"{os.getpid()} {os.getsid(0)}")
 print('said', flush=True)
 action = Path('action').read_text() if Path('action').exists() else ''
 if action == 'kill': os.kill(os.getpid(), 9)
 if action == 'hang': __import__('time').sleep(600)
-if action: sys.exit(int(action))
+if action: exit(int(action))
 Path('made').write_text(Path('read').read_text())
 """
+MADE = Stage("made", "dvc.yaml:made", limit_s=60)
 
 
 @pytest.fixture
 def stage(project: Path, root: Path) -> Path:
-    """A repository with a stage that a process of the server executes."""
-    (root / "given.py").write_text(STAGE)
+    """A repository with a stage."""
+    (project / "stage.py").write_text(STAGE)
     (project / "read").write_text("a")
     (project / "dvc.yaml").write_text(
-        "stages:\n  made:\n    cmd: headstart stage made\n    deps: [read]\n    outs: [made]\n"
+        "stages:\n  made:\n    cmd: python stage.py\n    deps: [read]\n    outs: [made]\n"
     )
     return project
 
 
-def reproduce(dvc: Dvc, *, limit_s: float = 60, lines: list[str] | None = None) -> int:
-    said = [] if lines is None else lines
-    request = {"stage": "dvc.yaml:made", "force": False}
-    return dvc.call("reproduce", request, variables={}, limit_s=limit_s, on_line=said.append)[0]
-
-
-def test_one_process_for_dvc_and_one_of_the_server_for_each_stage(stage):
+def test_dvc_knows_what_a_process_of_the_server_has_made(stage):
     """The lock file is the one that `dvc repro` writes, and the run cache is used."""
-    with working(stage, environment=environment(stage)) as of_run:
-        assert reproduce(of_run) == 0
-        first = (stage / "where").read_text()
-        process = of_run._process
-        pid, session, parent, arguments = first.split(" ", 3)
-        assert pid == session and arguments == "['stage', 'made']"
-        assert "forkserver" in " ".join(psutil.Process(int(parent)).cmdline())
-        (stage / "read").write_text("b")
-        assert reproduce(of_run) == 0 and (stage / "made").read_text() == "b"
-        (stage / "read").write_text("a")
-        (stage / "where").unlink()
-        lines: list[str] = []
-        assert reproduce(of_run, lines=lines) == 0 and (stage / "made").read_text() == "a"
-        assert any("is cached - skipping run" in line for line in lines) and not (stage / "where").exists()
-        assert of_run._process is process
-    assert process is not None and process.poll() is not None
+    assert reproduce(MADE, stage) == "Completed"
+    _, session = (stage / "where").read_text().split()
+    assert int(session) != os.getsid(0)
+    (stage / "read").write_text("b")
+    assert reproduce(MADE, stage) == "Completed" and (stage / "made").read_text() == "b"
+    (stage / "read").write_text("a")
+    (stage / "where").unlink()
+    assert reproduce(MADE, stage) == "Cached" and (stage / "made").read_text() == "a"
+    assert reproduce(MADE, stage) == "Skipped" and not (stage / "where").exists()
     assert "didn't change" in dvc(stage, "repro")
+    recorded = (stage / "dvc.lock").read_text()
+    (stage / "dvc.lock").unlink()
+    dvc(stage, "repro", "--force")
+    assert (stage / "dvc.lock").read_text() == recorded
 
 
-@pytest.mark.parametrize(("action", "code"), [("3", "3"), ("kill", "-9|137")], ids=["status", "kill"])
-def test_the_exit_code_of_a_stage_reaches_dvc(stage, action, code):
-    (stage / "action").write_text(action)
-    lines: list[str] = []
-    with working(stage, environment=environment(stage)) as of_run:
-        assert reproduce(of_run, lines=lines) == 255
-    assert "said" in lines
+def test_a_stage_waits_while_another_command_holds_the_lock_of_dvc(stage):
+    processes.STOPPED.clear()  # a test of an interrupted run has set it
+    holder = "from dvc.repo import Repo\nwith Repo().lock: print('held', flush=True); input()"
+    command = [sys.executable, "-c", holder]
+    with subprocess.Popen(command, cwd=stage, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as other:
+        assert other.stdout is not None and other.stdout.readline() == "held\n"
+        with ThreadPoolExecutor() as threads:
+            outcome = threads.submit(reproduce, MADE, stage)
+            time.sleep(1)
+            assert not outcome.done() and not (stage / "where").exists()
+            other.communicate("\n")
+            assert outcome.result() == "Completed"
+
+
+@pytest.mark.parametrize(
+    ("action", "why"), [("3", "exit code 3"), ("kill", "ended by signal 9|exit code 137")], ids=["status", "kill"]
+)
+def test_the_exit_code_of_a_stage_is_in_the_message(stage, action, why):
     # A shell that waits for the command reports 128 + 9 where one that became the command reports the signal.
-    assert re.fullmatch(rf"ERROR: failed to reproduce 'made': .*, exited with (?:{code})", lines[-1]), lines
+    (stage / "action").write_text(action)
+    with pytest.raises(StageError, match=rf"^made: said \((?:{why})\)$"):
+        reproduce(MADE, stage)
 
 
-@pytest.mark.parametrize("victim", ["limit", "dvc", "command"])
-def test_nothing_of_a_stage_outlives_its_command(stage, victim):
-    """After a time limit, and after SIGKILL of DVC or of the waiting command; the next call works."""
+@pytest.mark.parametrize("victim", ["limit", "process"])
+def test_nothing_of_a_stage_outlives_its_process(stage, victim, monkeypatch):
+    """After a time limit, and after SIGKILL of its process; the next call works."""
     (stage / "action").write_text("hang")
-    lines: list[str] = []
 
-    def kill(line: str) -> None:
-        lines.append(line)
-        if line == "said" and victim != "limit":
-            assert of_run._process is not None
-            dvc_process = psutil.Process(of_run._process.pid)
-            (dvc_process if victim == "dvc" else dvc_process.children(recursive=True)[-1]).kill()
+    def kill(line: str, **_: object) -> None:
+        if line == "said" and victim == "process":
+            os.kill(int((stage / "where").read_text().split()[1]), signal.SIGKILL)
 
-    with working(stage, environment=environment(stage)) as of_run:
-        request = {"stage": "dvc.yaml:made", "force": False}
-        arguments = {"variables": {}, "limit_s": 10 if victim == "limit" else 60, "on_line": kill}
-        if victim == "limit":
-            with pytest.raises(CommandTimeoutError):
-                of_run.call("reproduce", request, **arguments)
-        else:
-            assert of_run.call("reproduce", request, **arguments)[0] != 0
-        assert "said" in lines
-        assert not is_running(int((stage / "where").read_text().split()[0]))
-        (stage / "action").unlink()
-        assert reproduce(of_run) == 0 and (stage / "made").read_text() == "a"
+    why = "time limit" if victim == "limit" else "ended by signal 9"
+    with monkeypatch.context() as patched, pytest.raises(StageError, match=why):
+        patched.setattr(execution, "say", kill)
+        reproduce(replace(MADE, limit_s=4) if victim == "limit" else MADE, stage)
+    assert not is_running(int((stage / "where").read_text().split()[0]))
+    (stage / "action").unlink()
+    assert reproduce(MADE, stage) == "Completed" and (stage / "made").read_text() == "a"
 
 
 def test_the_processes_of_a_run_end_with_it(tmp_path):
-    """SIGKILL of the run: its server, its stage and DVC's process end without another run."""
+    """SIGKILL of the run: the processes of its server end without another run."""
     (tmp_path / "given.py").write_text("import os, time; print(os.getpid(), flush=True); time.sleep(600)")
     script = (
-        "import os, sys; from pathlib import Path; from flows import warm; from flows.processes import working\n"
-        "from flows.repository import environment\n"
-        "folder = Path(sys.argv[1]); sys.path.insert(0, str(folder)); given = environment(folder)\n"
-        "with working(folder, environment=given) as dvc:\n"
-        "    warm.serve([], given); dvc.start()\n"
-        "    options = {'directory': folder, 'environment': given, 'output': 1, 'errors': 1}\n"
-        "    process = warm.start('given', [], **options)\n"
-        "    print(dvc._process.pid, flush=True); process.join()"
+        "import os, sys; from pathlib import Path; from flows import warm\n"
+        "folder = Path(sys.argv[1]); sys.path.insert(0, str(folder)); warm.serve([], os.environ)\n"
+        "warm.start('given', [], directory=folder, environment=os.environ, output=1).join()"
     )
     owner = subprocess.Popen([sys.executable, "-c", script, str(tmp_path)], cwd=ROOT, stdout=subprocess.PIPE, text=True)
     assert owner.stdout is not None
-    started = [psutil.Process(int(owner.stdout.readline())) for _ in range(2)]
+    started = psutil.Process(int(owner.stdout.readline()))
     owner.send_signal(signal.SIGKILL)
     owner.wait()
     owner.stdout.close()
     end = time.monotonic() + 60
-    while any(is_running(process.pid) for process in started):
+    while is_running(started.pid):
         assert time.monotonic() < end
         time.sleep(0.05)

@@ -18,7 +18,7 @@ import pytest
 import yaml
 from fastapi.testclient import TestClient
 
-from components.core.measurements import FILE, RUN_ID, Curve
+from components.core.measurements import RUN_ID
 from components.data.tasks.examples import ExamplesJob, examples
 from components.evaluation.stage import EvaluateJob, evaluate
 from components.learners.baselines.stage import BaselineJob, baseline
@@ -137,17 +137,13 @@ def running(finished: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
         "2026-11-24 03:00:00 retrain",
         process=live.process_of(os.getpid()),
         tags={"params": "params.yaml", "expected": json.dumps(expected), "data": "0123456789abcdef.dir"},
-        registry=registry.model_dump(),
-        telemetry=TelemetrySettings().model_dump(),
-        texts={},
+        registry=registry,
+        telemetry=TelemetrySettings(),
     )
-    run.stage("ingest@domain", reasons=["new text"], file=str(finished / "ingest.jsonl")).outcome = "Completed"
-    file = finished / "adapt.jsonl"
-    run.stage("adapt@ulmfit", reasons=["ingest@domain"], file=str(file))
-    monkeypatch.setenv(FILE, str(file))
-    curve = Curve(total=4, points=4)
+    run.stage("ingest@domain", reasons=["new text"]).outcome = "Completed"
+    run.stage("adapt@ulmfit", reasons=["ingest@domain"])
     for step, loss in enumerate((4.0, 3.0, 2.5, 2.25), start=1):
-        curve.add(step, loss=loss)
+        run.note({"stage": "adapt@ulmfit", "piece": "", "step": step, "time": 1000 * step, "values": {"loss": loss}})
     run.update()
     assert not run.problem
     durations = finished / ".headstart" / "durations.jsonl"

@@ -17,7 +17,7 @@ from pydantic import ValidationError
 from components.cluster.distributed import Worker
 from components.core.artifacts import read_manifest
 from components.core.errors import ArtifactError, ConfigError, TrainingError
-from components.core.measurements import FILE, Points
+from components.core.measurements import FILE, Lines, points_of
 from components.learners.finetuning.fit import Fit, load_initial_encoder
 from components.models import FAMILIES
 from components.models.encoder import load_encoder
@@ -113,11 +113,11 @@ def test_the_encoder_and_its_metrics(inputs, tmp_path):
 def test_measurements_for_monitoring(inputs, tmp_path, monkeypatch):
     without = pretrain(pretrain_job(inputs, "ulmfit", tmp_path / "without", training=LONG))
     file = tmp_path / "measurements.jsonl"
-    monkeypatch.setenv(FILE, str(file))
+    monkeypatch.setenv(FILE, json.dumps({"path": str(file)}))
     output = pretrain(pretrain_job(inputs, "ulmfit", tmp_path, training=LONG))
     assert same_bits(weights(without), weights(output)), "monitoring changes no result"
 
-    points = Points(file).read()
+    points = [point for line in Lines(file).read() for point in points_of(line)]
     curves: dict[str, dict[int, float]] = {}
     for point in points:
         curves.setdefault(point.key, {})[point.step] = point.value

@@ -1,24 +1,25 @@
 """The runs of a retraining in MLflow: times, states, reasons; a server that is away; killed processes; gauges."""
 
-import json
 import os
-import socket
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
 from components.core.environment import who
 from components.core.errors import RegistryUnavailableError
-from components.core.measurements import FILE, Curve
+from components.core.measurements import append
 from components.pipeline import telemetry as live
 from components.registry.tracking import Registry, connect
 from components.settings.params import TelemetrySettings
 from components.settings.registry import RegistrySettings
+
+ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture(scope="module")
@@ -37,7 +38,8 @@ class Project:
         self.settings = database.settings.model_copy(update={"experiment": experiment})
         self.registry = connect(self.settings)
 
-    def begin(self, run: str = "run-1") -> live.Live:
+    def begin(self, run: str = "run-1", past: Sequence[dict[str, Any]] = ()) -> live.Live:
+        (self.root / "params.yaml").write_text("run: {}\n")
         tags = {"params": "params.yaml", "user": "someone", "prefect_url": "http://prefect/run-1"}
         return live.Live(
             self.root,
@@ -45,15 +47,13 @@ class Project:
             f"2026-11-24 {run}",
             process=live.process_of(os.getpid()),
             tags=tags,
-            registry=self.settings.model_dump(),
-            telemetry=self.telemetry.model_dump(),
-            texts={"params.yaml": "run: {}\n"},
+            registry=self.settings,
+            telemetry=self.telemetry,
+            past=past,
         )
 
     def stage(self, run: live.Live, name: str = "pretrain@ulmfit") -> live.Stage:
-        file = self.root / f"{name}.jsonl"
-        history = file.stat().st_size if file.exists() else 0
-        return run.stage(name, reasons=["data changed"], file=str(file), history=history)
+        return run.stage(name, reasons=["data changed"], identity="0a")
 
     def runs(self, run: str = "run-1") -> dict[str, Any]:
         """The MLflow runs of a retraining, by the tag `stage`."""
@@ -76,6 +76,12 @@ class Project:
         }
 
 
+def line(step: int, *, begins: bool = False, stage: str = "pretrain@ulmfit", **facts: Any) -> dict[str, Any]:
+    """Measurements of a stage; `facts`: its piece, its identity, and the values."""
+    of = {"stage": stage, "identity": facts.pop("identity", "0a"), "piece": facts.pop("piece", ""), "begins": begins}
+    return of | {"step": step, "time": 1000, "values": facts}
+
+
 def end(run: live.Live, stage: live.Stage, outcome: str = "Completed", **facts: Any) -> None:
     run.ended(stage.name, **facts, time=live.now_ms(), outcome=outcome)
 
@@ -91,25 +97,11 @@ def project(tmp_path: Path, database: Registry, request: pytest.FixtureRequest) 
     return Project(tmp_path, database, request.node.name, TelemetrySettings())
 
 
-def test_updates_become_rare_while_nothing_happens_and_cost_little():
-    rare = [live.UPDATE_S]
-    for _ in range(5):
-        rare.append(live.pauses(0.0, rare[-1], news=False)[1])
-    assert rare == [2, 4, 8, 16, 30, 30]
-    assert live.pauses(0.0, 30, news=True) == (2, 2)
-    # 0.3 seconds of work may be a twentieth.
-    assert live.pauses(0.3, 2, news=True) == pytest.approx((6, 6))
-    assert live.pauses(0.3, 2, news=False) == pytest.approx((6, 6))
-    assert live.pauses(9.0, 2, news=False) == (30, 30)
-
-
-def test_a_retraining_and_its_stages_are_runs(project, monkeypatch):
+def test_a_retraining_and_its_stages_are_runs(project):
     run = project.begin()
     stage = project.stage(run)
-    monkeypatch.setenv(FILE, str(stage.points.path))
-    curve = Curve(total=2)
-    curve.add(1, loss=3.0)
-    curve.add(2, loss=2.0)
+    run.note(line(1, loss=3.0))
+    run.note(line(2, loss=2.0))
     end(run, stage, metrics={"perplexity": 7.5}, output="abc.dir")
     end(run, project.stage(run, "tokenize@general"), "Skipped")
     end(run, project.stage(run, "adapt@ulmfit"), "Failed", error="adapt@ulmfit: no space left")
@@ -157,43 +149,39 @@ def test_runs_of_a_killed_process_are_closed_by_the_next_retraining(project):
 
 
 @pytest.mark.slow
-def test_the_process_ends_the_run_when_the_retraining_is_killed(project):
-    """And with the summary if it is told to finish."""
-    for run, finished in (("run-1", False), ("run-2", True)):
-        messages: list[dict[str, Any]] = [
-            {
-                "begin": {
-                    "root": str(project.root),
-                    "identifier": run,
-                    "name": run,
-                    "process": live.process_of(os.getpid()),
-                    "tags": {"params": "params.yaml"},
-                    "registry": project.settings.model_dump(mode="json"),
-                    "telemetry": project.telemetry.model_dump(mode="json"),
-                    "texts": {},
-                }
-            },
-            {"stage": {"name": "adapt", "reasons": ["new"], "file": str(project.root / "adapt.jsonl"), "history": 0}},
-        ]
-        end = {"name": "adapt", "time": live.now_ms(), "error": "", "metrics": {"loss": 1.5}, "output": "md5.dir"}
-        if finished:
-            messages.append({"ended": end | {"outcome": "Completed"}})
-            messages.append({"finish": {"status": "FINISHED", "reason": "", "summary": ["done"], "wait_s": 300}})
-        here, there = socket.socketpair()
-        with here, there:
-            process = subprocess.Popen([sys.executable, "-m", "components.pipeline.telemetry"], stdout=there.fileno())
-            there.close()
-            text = "".join(json.dumps(message) + "\n" for message in messages)
-            here.sendall((text if finished else text + '{"ended": {"na').encode())
-            here.shutdown(socket.SHUT_WR)
-            answer = here.makefile().readline()
-        assert (process.wait(), json.loads(answer)) == (0, {"problem": ""})
-        runs = project.runs(run)
-        status = "FINISHED" if finished else "KILLED"
-        assert runs["retrain"].info.status == status
-        assert ("done" if finished else live.KILLED) in runs["retrain"].data.tags["mlflow.note.content"]
-        if finished:
-            assert (runs["adapt"].info.status, runs["adapt"].data.metrics) == ("FINISHED", {"loss": 1.5})
+@pytest.mark.parametrize("finished", [False, True])
+def test_the_process_ends_the_run_when_the_retraining_ends_or_is_killed(project, finished):
+    """The file has lines of a retraining before it."""
+    file, params = project.root / "events.jsonl", yaml.safe_load((ROOT / "params.yaml").read_text())
+    params["registry"] = project.settings.model_dump(mode="json", exclude_defaults=True)
+    (project.root / "params.yaml").write_text(yaml.safe_dump(params))
+    owner = subprocess.Popen(["sleep", "600"])
+    begin = {"name": "run-1", "process": live.process_of(owner.pid), "tags": {"params": "params.yaml"}}
+    append(file, begin=begin | {"identifier": "run-0"})
+    append(file, **line(1, stage="adapt", loss=3.0, begins=True))
+    append(file, ended={"name": "adapt", "outcome": "Interrupted"})
+    append(file, begin=begin | {"identifier": "run-1"})
+    append(file, stage={"name": "adapt", "reasons": ["new"], "identity": "0a"})
+    append(file, **line(2, stage="adapt", loss=2.0, begins=True))
+    if finished:
+        facts = {"time": live.now_ms(), "error": "", "metrics": {"accuracy": 1.5}, "output": "md5.dir"}
+        append(file, ended={"name": "adapt", "outcome": "Completed"} | facts)
+        append(file, finish={"status": "FINISHED", "reason": "", "summary": ["done"], "wait_s": 300})
+    else:
+        owner.kill()
+        with file.open("a") as half:
+            half.write('{"ended": {"na')
+    command = [sys.executable, "-m", "components.pipeline.telemetry", str(file), "run-1"]
+    done = subprocess.run(command, cwd=project.root, env={**os.environ, "PYTHONPATH": str(ROOT)}, check=True)
+    owner.kill()
+    owner.wait()
+    assert done.returncode == 0 and file.read_text().endswith('{"problem": ""}\n')
+    runs = project.runs()
+    assert runs["retrain"].info.status == ("FINISHED" if finished else "KILLED")
+    assert ("done" if finished else live.KILLED) in runs["retrain"].data.tags["mlflow.note.content"]
+    if finished:
+        assert (runs["adapt"].info.status, runs["adapt"].data.metrics["accuracy"]) == ("FINISHED", 1.5)
+        assert project.curve(runs["adapt"], "loss") == [(1, 3.0), (2, 2.0)]
 
 
 def test_everything_is_sent_when_mlflow_answers_again(project, monkeypatch):
@@ -207,8 +195,7 @@ def test_everything_is_sent_when_mlflow_answers_again(project, monkeypatch):
     monkeypatch.setattr(Registry, "log_points", unreachable)
     run = project.begin()
     stage = project.stage(run)
-    monkeypatch.setenv(FILE, str(stage.points.path))
-    Curve(total=3).add(1, loss=3.0)
+    run.note(line(1, loss=3.0))
     end(run, stage)
     # Stages of less than some seconds have no run until they end.
     run.update()
@@ -218,25 +205,46 @@ def test_everything_is_sent_when_mlflow_answers_again(project, monkeypatch):
     assert project.curve(project.runs()["pretrain@ulmfit"], "loss") == [(1, 3.0)]
 
 
-def test_the_next_retraining_continues_the_curve_of_an_interrupted_stage(project, monkeypatch):
-    for run, steps, outcome in (("run-1", {1: 3.0, 2: 9.0}, "Interrupted"), ("run-2", {2: 2.0, 3: 1.0}, "Completed")):
-        began = project.begin(run)
-        stage = project.stage(began)
-        monkeypatch.setenv(FILE, str(stage.points.path))
-        curve = Curve(total=3)
-        for step, loss in steps.items():
-            curve.add(step, loss=loss)
-        end(began, stage, outcome)
-        finish(began)
-    assert project.curve(project.runs("run-2")["pretrain@ulmfit"], "loss") == [(1, 3.0), (2, 2.0), (3, 1.0)]
+RESUMED = [line(step, loss=10.0 - step, begins=step == 4) for step in range(4, 9)]
 
 
-def test_gauges_for_prometheus(project, monkeypatch):
+@pytest.mark.parametrize(
+    ("past", "present", "curves"),
+    [
+        # Killed at step 5; its checkpoint is of step 3.
+        (
+            [line(step, loss=10.0 - step, begins=step == 1) for step in range(1, 6)],
+            RESUMED,
+            {"loss": [(step, 10.0 - step) for step in range(1, 9)]},
+        ),
+        # Of another identity.
+        ([line(1, loss=1.0, identity="0b")], RESUMED, {"loss": [(step, 10.0 - step) for step in range(4, 9)]}),
+        # The training starts anew.
+        ([line(5, loss=5.0)], [line(1, loss=1.0, begins=True)], {"loss": [(1, 1.0)]}),
+        # An earlier attempt has completed a piece that the present one does not repeat.
+        (
+            [line(9, dev=0.5, piece="a"), line(4, dev=0.1, piece="b")],
+            [line(1, dev=0.2, piece="b", begins=True)],
+            {"dev/a": [(9, 0.5)], "dev/b": [(1, 0.2)]},
+        ),
+    ],
+    ids=["resumed", "changed", "anew", "completed"],
+)
+def test_the_next_retraining_continues_the_curve_of_an_interrupted_stage(project, past, present, curves):
+    run = project.begin(past=past)
+    stage = project.stage(run)
+    for each in present:
+        run.note(each)
+    end(run, stage)
+    points = [(point.key, (point.step, point.value)) for point in stage.unsent]
+    assert {key: [value for name, value in points if name == key] for key, _ in points} == curves
+
+
+def test_gauges_for_prometheus(project):
     project.telemetry = TelemetrySettings(mlflow=False)
     run = project.begin()
     stage = project.stage(run)
-    monkeypatch.setenv(FILE, str(stage.points.path))
-    Curve("20 labels seed 1", total=2).step(1, tokens=5, seconds=1, loss=2.5)
+    run.note(line(1, piece="20 labels seed 1", loss=2.5, begins=True))
     run.update()
     gauges, name = project.gauges(), "headstart_training 20 labels seed 1 loss pretrain@ulmfit"
     assert gauges["headstart_retrain_running"] == 1

@@ -1,28 +1,29 @@
-"""Measurements as points: thinned, continued after an interruption, no step twice."""
+"""Measurements as lines of a file, thinned, each read once."""
 
+import json
 from pathlib import Path
 
 import pytest
 
-from components.core.measurements import FILE, Curve, Points
+from components.core.measurements import FILE, Curve, Lines, points_of
 
 
 @pytest.fixture
 def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     path = tmp_path / "stage.jsonl"
-    monkeypatch.setenv(FILE, str(path))
+    monkeypatch.setenv(FILE, json.dumps({"path": str(path), "stage": "adapt"}))
     return path
 
 
-def losses(path: Path, *, history: int = 0, ended: bool = False, key: str = "loss") -> list[tuple[int, float]]:
-    points = Points(path, history=history).read(ended=ended)
+def losses(path: Path, *, key: str = "loss") -> list[tuple[int, float]]:
+    points = [point for line in Lines(path).read() for point in points_of(line)]
     return [(point.step, point.value) for point in points if point.key == key]
 
 
 @pytest.mark.parametrize("path", ["", "missing/stage.jsonl"])
 def test_measurements_that_cannot_be_written_are_dropped(tmp_path, monkeypatch, path):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv(FILE, path)
+    monkeypatch.setenv(FILE, path and json.dumps({"path": path}))
     Curve(total=10).step(1, tokens=1, seconds=1, loss=1.0)
     assert list(tmp_path.iterdir()) == []
 
@@ -38,43 +39,16 @@ def test_steps_are_thinned_but_the_first_and_the_last_are_kept(file):
 
 
 def test_points_are_read_once(file):
-    points = Points(file)
-    assert points.read() == []
-    Curve(total=3).add(1, loss=1.0)
-    assert [point.step for point in points.read()] == [1]
-    # Of a line that is being written nothing is read yet.
+    lines = Lines(file)
+    assert [*lines.read()] == []
+    Curve("a", total=3).add(1, loss=1.0)
+    (line,) = lines.read()
+    assert line.pop("time") > 0
+    assert line == {"stage": "adapt", "piece": "a", "step": 1, "values": {"loss": 1.0}, "begins": True}
+    # Of a line that is being written nothing is read yet; a damaged one is left out.
     with file.open("a") as half:
-        half.write('{"piece": "", "step": 2')
-    assert points.read() == []
+        half.write('{"piece": "", "st\n{"piece": "", "step": 2')
+    assert [*lines.read()] == []
     with file.open("a") as rest:
-        rest.write(', "time": 0, "values": {"loss": 0.5}}\n')
-    assert [(point.step, point.value) for point in points.read()] == [(2, 0.5)]
-
-
-def test_a_resumed_training_continues_its_curve(file):
-    first = Curve(total=8, points=8)
-    for step in range(1, 6):
-        first.step(step, tokens=step, seconds=step, loss=10.0 - step)
-    history = file.stat().st_size
-    # Killed at step 5; its checkpoint is of step 3.
-    second = Curve(total=8, points=8)
-    for step in range(4, 9):
-        second.step(step, tokens=step, seconds=step, loss=10.0 - step)
-    assert losses(file, history=history) == [(step, 10.0 - step) for step in range(1, 9)]
-
-
-def test_a_training_that_starts_anew_has_a_curve_of_its_own(file):
-    Curve(total=8).add(5, loss=5.0)
-    history = file.stat().st_size
-    Curve(total=8).add(1, loss=1.0)
-    assert losses(file, history=history) == [(1, 1.0)]
-
-
-def test_pieces_that_an_earlier_attempt_completed_belong_to_the_stage(file):
-    Curve("a").add(9, dev=0.5)
-    Curve("b").add(4, dev=0.1)
-    history = file.stat().st_size
-    Curve("b").add(1, dev=0.2)
-    assert losses(file, history=history, key="dev/a") == []
-    assert losses(file, history=history, key="dev/a", ended=True) == [(9, 0.5)]
-    assert losses(file, history=history, key="dev/b", ended=True) == [(1, 0.2)]
+        rest.write("}\n")
+    assert [*lines.read()] == [{"piece": "", "step": 2}]
