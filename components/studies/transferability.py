@@ -17,36 +17,41 @@ import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import numpy as np
 import torch
 import typer
+from scipy import stats
 
 from components.cluster.launcher import map_parallel
 from components.core.errors import ConfigError
 from components.core.progress import Progress
 from components.data.scoring import title
-from components.data.scoring.base import Floats
-from components.data.scoring.intervals import CONFIDENCE, Interval, interval
 from components.data.tasks.budgets import ALL, sample_rows
 from components.data.tasks.examples import read_facts, read_split, strata_of
 from components.data.tasks.kinds import scoring_for
-from components.evaluation.aggregates import format_budget
-from components.learners.task_models.base import Task
+from components.evaluation.aggregates import Scores, unit
+from components.learners.task_models import base
 from components.learners.task_models.features import extract
 from components.learners.task_models.kinds import find_task
 from components.learners.task_models.model import TaskModel, answers
 from components.learners.task_models.sampler import ExampleSampler
 from components.models.encoder import Encoder, architecture_of, build_model, load_encoder
+from components.reporting.evaluations import labels_at
 from components.settings.cluster import ClusterSettings
 from components.settings.finetune import FinetuneSettings
-from components.studies.frame import Measured, Outputs, Row, Sheet, bounds, curves
+from components.settings.systems import System
+from components.studies.frame import STAGE_OF, Budget, Measured, Outputs, Row, Sheet, Task
+from components.studies.frozen import Labelled, layer_vectors, logme, numbers_of
+from components.studies.words import evenly
 from components.training.checkpoint import CheckpointStore
 from components.training.loop import TrainingState, train
 from components.training.optim import decayed
 from components.training.rng import counter_seed
 
+#: Maximum number of vectors for LogME.
+VECTORS = 4000
 #: Evaluations on dev during training; the best counts, as in fine-tuning.
 EVALUATIONS = 5
 
@@ -106,7 +111,7 @@ def learn(network: Network) -> float:
     return best
 
 
-def _model(network: Network, loaded: Encoder, task: Task, labels: list[str]) -> TaskModel:
+def _model(network: Network, loaded: Encoder, task: base.Task, labels: list[str]) -> TaskModel:
     given = network.settings
     training = given.training.model_copy(update={"rate": given.scratch.rate or given.training.rate})
     # The head reads the last layer, so that the random layers cannot be bypassed; no auxiliary objective, which would
@@ -178,7 +183,7 @@ def measure(
     source, storage = outputs.encoder_directory(block, start), outputs.params.cluster.storage
     networks = {
         base: Network(
-            examples=outputs.examples(of).absolute(),
+            examples=outputs.of("examples", of).absolute(),
             encoder=source.absolute(),
             settings=outputs.finetuning(block),
             budget=budget or ALL,
@@ -189,31 +194,95 @@ def measure(
         for base, of in {"A": second, "B": name}.items()
     }
     groups, facts = len(architecture_of(source).layer_groups()), read_facts(networks["B"].examples)
-    scores = trained(networks, groups=groups, seeds=facts.seeds[:seeds], cluster=outputs.params.cluster)
-    values = {series: np.asarray(of) for series, of in scores.items()}
-
-    def around(of: Floats, minus: Floats | float = 0.0) -> Interval:
-        return interval(of - minus, confidence=CONFIDENCE)
-
-    base = values["BnB"][0]
-    rows: list[Row] = [{"n": n} | {series: around(of[n]) for series, of in values.items()} for n in range(groups + 1)]
+    chosen = facts.seeds[:seeds]
+    scores = trained(networks, groups=groups, seeds=chosen, cluster=outputs.params.cluster)
+    of_runs = {series: [Scores(chosen, np.asarray(of)[:, None]) for of in by_n] for series, by_n in scores.items()}
+    rows: list[Row] = [
+        {"n": n} | {series: of[n].interval() for series, of in of_runs.items()} for n in range(groups + 1)
+    ]
     changes: list[Row] = [
-        {"n": n} | {f"{series} minus B": around(of[n], base) for series, of in values.items()}
+        {"series": series, "n": n, "minus B": of[n].minus(of[0]).interval()}
+        for series, of in of_runs.items()
         for n in range(1, groups + 1)
     ]
-    about = f"A {second}, B {name}, {block}"
-    changed = ", ".join(f"{of} {bounds(by, '+.3f')}" for of, by in changes[-1].items() if of != "n")
-    lead = f"{about}: base B reaches {base.mean():.3f}. The change by all {groups} copied layer groups: {changed}."
     scoring = scoring_for(facts.kind, facts.labels)
     text = (
-        f"{title(scoring.main)} on dev at {format_budget(budget or ALL, scoring)}, mean over {len(base)} seeds with "
-        "its interval. The lowest n layer groups are copied (1: the embedding) from base B (BnB) or base A (AnB), "
+        f"{title(scoring.main)} on dev at {labels_at(budget or ALL, unit(scoring))}, mean over {len(chosen)} seeds, "
+        "with its interval. The lowest n layer groups are copied (1: the embedding) from base B (BnB) or base A (AnB), "
         "trained on the labels of one task from random weights; those above are initialised randomly; +: the copied "
         "ones are trained, too. n = 0 is base B (Yosinski et al. 2014)."
     )
-    points = [{"n": row["n"], "series": series, "score": row[series]} for series in SERIES for row in rows]
-    dashed = [series for series, (_, learning) in SERIES.items() if not learning]
-    caption = f"{about}; n: copied layer groups; dashed: copied layers are frozen."
-    drawing = curves(points, caption, x="n", y="score", by="series", dashed=dashed)
-    sheets = [Sheet(rows, about), Sheet(changes, "Change against base B, paired by seed")]
-    return Measured(sheets, [lead], [text], [drawing])
+    sheets = [
+        Sheet(rows, f"A {second}, B {name}, {block}"),
+        Sheet(changes, "Change against base B, paired by seed", {"minus B": "+.3f"}, "minus B", "n", reference=0.0),
+    ]
+    return Measured(sheets, [text])
+
+
+def which_source(
+    outputs: Outputs,
+    *,
+    task: Task = "",
+    encoders: Annotated[
+        str, typer.Option(help="Candidates separated by commas, such as bert-adapted; all by default.")
+    ] = "",
+    budget: Budget = 0,
+) -> Measured:
+    """Which encoder suits a task, ranked before fine-tuning by LogME of its hidden states and the labels of a sample of
+    train: language models, and encoders that were fine-tuned on other tasks (`intermediate_tasks`). Beside it, the
+    metrics of selection of the run, and Spearman's rank correlation with them."""
+    name = outputs.task(task)
+    data = Labelled.of(outputs, name)
+    labels = data.budget(budget)
+    sample = data.sample(labels, seed=data.facts.seeds[0])
+    evaluation: dict[str, Any] = outputs.evaluation(name) if outputs.exists("evaluation", name) else {}
+    tuned = {
+        system["system"]: float(cell["training"][f"selection_{evaluation['main']}"])
+        for system in evaluation.get("systems", [])
+        for cell in system["budgets"]
+        if cell["budget"] == labels
+    }
+    named = dict.fromkeys(outputs.split_name(of.strip()) for of in encoders.split(",") if of.strip())
+    chosen = list(named) or candidates(outputs, name)
+    if len(chosen) < 2:
+        raise ConfigError("--encoders: at least two candidates are needed")
+    numbers = numbers_of(sample)
+    if len(np.unique(numbers)) < 2:
+        raise ConfigError(f"{name}: the sample of train has only one label, so LogME is undefined; raise --budget")
+    # Evenly spread, because files are often sorted by label.
+    used = evenly(range(len(numbers)), VECTORS)
+    targets = np.eye(len(data.facts.labels))[numbers[used]]
+    rows = list[Row]()
+    score = f"fine-tuned: {title(data.scoring.main)} {data.where}"
+    for block, start in chosen:
+        settings = outputs.finetuning(block)
+        layers = layer_vectors(outputs.encoder(block, start), sample, kind=data.facts.kind, settings=settings)
+        evidence = logme(torch.cat(layers, dim=1)[used].double().numpy(), targets)
+        rows.append({"encoder": f"{block}-{start}", "LogME": evidence, score: tuned.get(f"{block}-{start}")})
+    rows.sort(key=lambda row: -row["LogME"])
+    text = [
+        f"The ranking uses a labelled sample of train ({data.described(labels)}), and no row of dev or test.",
+        rank_correlation([(row["LogME"], row[score]) for row in rows if row[score] is not None]),
+    ]
+    return Measured([Sheet(rows, name, {"LogME": ".4f"}, "LogME")], text)
+
+
+def candidates(outputs: Outputs, task: str) -> list[tuple[str, str]]:
+    """(block, start) of the trained encoders of the run, and of those that were fine-tuned on another task."""
+    run, sources = outputs.params.run, [source for source in outputs.params.intermediate_tasks if source != task]
+    trained = [start for start in run.starts if STAGE_OF[start] != "scratch"]
+    after = [(start, source) for source in sources for start in run.starts]
+    return [
+        (block, start)
+        for block in run.families
+        for start in [*trained, *(System(block, start, "after", source).variant for start, source in after)]
+    ]
+
+
+def rank_correlation(pairs: Sequence[tuple[float, float]]) -> str:
+    """A sentence with Spearman's rho of LogME and the metrics. It has no p value, because a run has too few
+    encoders."""
+    if len(pairs) < 3 or not np.ptp(np.asarray(pairs), axis=0).all():
+        return "The ranking cannot be verified without three fine-tuned candidates with different metrics."
+    rho = stats.spearmanr(*np.asarray(pairs).T).statistic
+    return f"Spearman's rho with the metrics of {len(pairs)} fine-tuned candidates: {rho:+.2f}."

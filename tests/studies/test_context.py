@@ -77,7 +77,7 @@ def test_the_study_compares_models_with_the_same_vocabulary(outputs, add_encoder
     for (name, other), difference in pairs.items():
         assert difference == pytest.approx(gained[name] - gained[other])
     assert [row["ratio"] is None for row in costs] == [False, False, True]
-    assert costs[0]["ratio"]["low"] < costs[0]["ratio"]["mean"] and len(actual.chapter.figures) == 1
+    assert costs[0]["ratio"]["low"] < costs[0]["ratio"]["mean"] and len(actual.chapter.figures) == 3
 
 
 def test_a_model_without_a_state_is_not_used_beyond_its_window(outputs, add_encoder, add_tokens):

@@ -13,7 +13,7 @@ from components.data.tasks.examples import ExamplesJob, examples
 from components.models.encoder import build_model, save_encoder
 from components.settings.tasks import TaskSource
 from components.studies.neighbours import parts_of_speech, same_part, table
-from components.studies.occurrences import planar
+from components.studies.words import planar
 from components.tokenization.char import CharTokenizer
 from components.tokenization.special import SPECIAL_PIECES
 from components.tokenization.word import WordTokenizer

@@ -105,11 +105,8 @@ def test_the_study(outputs, network, add_task, monkeypatch):
     means = {(series, row["n"]): row[series]["mean"] for row in scores for series in ("BnB", "BnB+", "AnB", "AnB+")}
     assert [means[series, 0] for series in ("BnB", "AnB+")] == pytest.approx([0.51, 0.51]), "n = 0 is base B"
     assert means["BnB", 2] == pytest.approx(0.31) and means["AnB+", 1] == pytest.approx(0.52)
-    assert changes[3]["AnB minus B"]["mean"] == pytest.approx(-0.79), "paired by seed"
-    assert actual.chapter.lead == [
-        "A aws-service, B aws-type, bert: base B reaches 0.510. The change by all 4 copied layer groups: BnB minus B "
-        "-0.400, BnB+ minus B +0.000, AnB minus B -0.790, AnB+ minus B +0.010."
-    ]
+    by_series = {(row["series"], row["n"]): row["minus B"]["mean"] for row in changes}
+    assert by_series["AnB", 4] == pytest.approx(-0.79) and by_series["BnB", 4] == pytest.approx(-0.4), "paired by seed"
     assert actual.chapter.tables[0].columns == ["n", "BnB", "BnB+", "AnB", "AnB+"] and len(scores) == 5
     assert "100 labels a class" in actual.chapter.text[0]
 
