@@ -32,7 +32,7 @@ BUDGETS = {
     "reporting": 9_400,
     "serving": 18_400,
     "settings": 17_000,
-    "studies": 30_400,
+    "studies": 30_200,
     "tokenization": 22_900,
     "training": 31_200,
 }

@@ -9,7 +9,7 @@ import torch
 from components.core.errors import ConfigError, DataError
 from components.studies.context import context_losses, effective, gain, hardest
 from components.tokenization.store import TokenStore
-from tests.studies.conftest import findings
+from tests.studies.conftest import findings, fits
 
 TEXTS = [
     f"the {item} {other} is here and there very old" for item in ("red", "large") for other in ("bank", "river")
@@ -68,6 +68,7 @@ def test_the_study_compares_models_with_the_same_vocabulary(outputs, add_encoder
     run = outputs.params.run.model_copy(update={"families": ["ulmfit", "transformer-xl", "gpt", "bert"]})
     monkeypatch.setattr(outputs, "params", outputs.params.model_copy(update={"run": run}))
     actual = findings(outputs, "effective-context", longest=16, step=4, positions=32, costs="16")
+    fits(actual, "effective-context")
     models = ["ulmfit-adapted", "transformer-xl-adapted", "gpt-adapted"]
     contexts, gains, costs = actual.numbers.values()
     assert [row["encoder"] for row in contexts] == models

@@ -19,7 +19,7 @@ from components.studies.contextuality import (
     two_senses,
 )
 from components.studies.words import of_letters, plain, sample, search, sentences_of, word_vectors
-from tests.studies.conftest import findings
+from tests.studies.conftest import findings, fits
 
 NONE = Segmentation("none")
 
@@ -88,6 +88,7 @@ def test_the_study(outputs, add_corpus, add_encoder):
     add_corpus("domain", TEXTS)
     add_encoder("bert")
     actual = findings(outputs, "contextuality", encoder="bert", sentences=80)
+    fits(actual, "contextuality")
     changes, layers, merged, senses = actual.numbers.values()
     assert [layer["layer"] for layer in layers] == [0, 1, 2, 3]
     for layer in layers:

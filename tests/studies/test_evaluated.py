@@ -8,7 +8,7 @@ import pytest
 from components.core.artifacts import writing
 from components.core.errors import ArtifactError, ConfigError
 from components.studies.frame import Outputs
-from tests.studies.conftest import findings
+from tests.studies.conftest import findings, fits
 
 
 def interval(mean: float) -> dict[str, float]:
@@ -89,6 +89,7 @@ def evaluation() -> dict[str, Any]:
 def test_the_lead_names_the_benefits_that_hold(outputs, write_evaluation, evaluation):
     write_evaluation("aws-type", evaluation)
     actual = findings(outputs, "benefits")
+    fits(actual, "benefits")
     (lead,) = actual.chapter.lead
     assert lead.startswith(
         "aws-type (macro F1): difference is clearly not 0 for ulmfit-adapted, epochs, start 0.250 [0.2"
@@ -108,6 +109,7 @@ def test_the_lead_names_the_benefits_that_hold(outputs, write_evaluation, evalua
 def test_labels_that_rivals_need(outputs, write_evaluation, evaluation):
     write_evaluation("aws-type", evaluation)
     actual = findings(outputs, "label-efficiency")
+    fits(actual, "label-efficiency")
     assert actual.chapter.lead[0] == "aws-type: With 5 labels a class, transfer was worth 2 times the labels."
     assert "ratio is clearly not 1 for ulmfit-adapted, 5, ulmfit-scratch 2 [1.5, 3]" in actual.chapter.lead[1]
     assert actual.chapter.tables[0].rows == [
@@ -126,6 +128,7 @@ def test_negative_transfer_and_forgetting(outputs, write_evaluation, evaluation)
         (draft.path / "metrics.json").write_text(json.dumps(metrics))
     outputs.params.run.__dict__["families"] = ["ulmfit"]
     actual = findings(outputs, "negative-transfer")
+    fits(actual, "negative-transfer")
     (lead,) = actual.chapter.lead
     assert lead.startswith(
         "aws-type at 20 labels a class: corrected is clearly not 0 for ulmfit-adapted, all rows 0.190"
@@ -169,6 +172,7 @@ def sizes(outputs: Outputs, write_evaluation: Any, evaluation: dict[str, Any]) -
 def test_all_systems_and_ties(sizes):
     chapter = findings(sizes, "systems").chapter
     assert chapter.tables[0].columns[-2:] == ["20 labels a class", "ulmfit-adapted minus it, 20 labels a class"]
+    fits(findings(sizes, "systems"), "systems")
     assert chapter.tables[0].rows == [
         ["tfidf-words", "", "", "0.450 [0.430, 0.470]", "0.580 [0.560, 0.600]", "0.010 [-0.010, 0.030]"],
         ["ulmfit-scratch", "90,000", "1,234.5", "0.300 [0.280, 0.320]", "0.500 [0.480, 0.520]", "0.100 [0.080, 0.120]"],

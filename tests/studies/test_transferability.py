@@ -15,7 +15,7 @@ from components.studies.frame import Outputs
 from components.studies.transferability import Network, learn
 from components.training.checkpoint import CheckpointStore
 from components.training.loop import TrainingState
-from tests.studies.conftest import findings
+from tests.studies.conftest import findings, fits
 
 
 def one_by_one(function: Any, items: Any, *, settings: Any) -> Any:
@@ -94,6 +94,7 @@ def test_the_study(outputs, network, add_task, monkeypatch):
 
     monkeypatch.setattr(transferability, "learn", scored)
     actual = findings(outputs, "transferability", encoder="bert", other="aws-service", seeds=2)
+    fits(actual, "transferability")
     # Two bases; four groups: 4 series with 4 values of n; two seeds.
     assert len(asked) == 2 * (2 + 4 * 4)
     bases, copies = asked[:4], asked[4:]

@@ -13,7 +13,7 @@ from components.studies import tuned
 from components.studies.frame import Outputs
 from components.studies.frozen import Labelled
 from components.studies.tuned import EARLIER, TECHNIQUES, WHOLE, without
-from tests.studies.conftest import findings
+from tests.studies.conftest import findings, fits
 
 
 @pytest.fixture(params=[{}])
@@ -55,6 +55,7 @@ def test_a_change_is_paired_with_the_same_labels_and_has_the_last_step(ready, mo
     monkeypatch.setattr(tuned, "train_all", train_all)
     monkeypatch.setattr(tuned, "clear", lambda runs, cluster: None)
     actual = findings(ready, "ablation", encoder="ulmfit-adapted", budget=2, seeds=3)
+    fits(actual, "ablation")
     scores = dict(row[::2] for row in actual.chapter.tables[0].rows)
     # The changes of all seeds are equal, so the interval has no width.
     assert scores["without discriminative rates"] == "-0.250"
@@ -105,6 +106,7 @@ def test_every_choice_of_layers_that_an_encoder_has(ready, add_encoder, monkeypa
     monkeypatch.setattr(tuned, "train_all", train_all)
     monkeypatch.setattr(tuned, "clear", lambda runs, cluster: None)
     actual = findings(ready, "layers", encoder=block, budget=2, seeds=2)
+    fits(actual, "layers")
     assert list(trained) == choices and all(of.layers == name for name, of in trained.items())
     rows = {row["layers"]: row for row in actual.numbers["aws-type"]}
     last, first = rows["last"]["score"], rows["first"]

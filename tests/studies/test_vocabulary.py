@@ -10,7 +10,7 @@ from components.studies.frame import rate
 from components.tokenization.special import SPECIAL_PIECES
 from components.tokenization.word import WordTokenizer
 from components.tokenization.wordpiece import WordPieceTokenizer
-from tests.studies.conftest import findings
+from tests.studies.conftest import findings, fits
 
 
 def test_the_order_is_that_of_the_table(outputs, add_corpus):
@@ -24,6 +24,7 @@ def test_the_order_is_that_of_the_table(outputs, add_corpus):
         with writing(outputs.out / "tokenizer" / name, kind="tokenizer") as draft:
             tokenizer.save(draft.path)
     actual = findings(outputs, "vocabulary")
+    fits(actual, "vocabulary")
     whole, scripts = actual.chapter.tables
     assert whole.columns == [
         "vocabulary", "pieces", "alphabet", "non-initial", "pieces per word", "characters per piece", "unknown"

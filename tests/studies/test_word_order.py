@@ -8,7 +8,7 @@ import torch
 
 from components.core.errors import DataError
 from components.studies import word_order
-from tests.studies.conftest import FILLER, findings
+from tests.studies.conftest import FILLER, findings, fits
 
 
 def texts(count: int) -> list[str]:
@@ -38,6 +38,7 @@ def test_static_vectors_guess_and_contextual_ones_do_not(outputs, add_encoder, a
         add_encoder(name)
     outputs.params.run.__dict__["families"] = ["word2vec", "ulmfit"]
     actual = findings(outputs, "word-order", sentences=200, seeds=2)
+    fits(actual, "word-order")
     (rows,) = actual.numbers.values()
     means = [row["accuracy"]["mean"] for row in rows]
     assert [row["encoder"] for row in rows] == ["word2vec-adapted", *["ulmfit-adapted"] * 3]

@@ -22,7 +22,7 @@ from components.studies.prompts import label_words
 from components.tokenization.char import CharTokenizer
 from components.tokenization.special import END, MASK, SPECIAL_PIECES, START
 from components.tokenization.word import WordTokenizer
-from tests.studies.conftest import findings
+from tests.studies.conftest import findings, fits
 
 WORDS = ["the", "old", "apple", "iron", "is", "fruit", "metal", "a", "red", "stone"]
 TOKENIZER = WordTokenizer(
@@ -174,6 +174,7 @@ def test_the_study_of_labels(run_of):
     actual = findings(
         run_of, "zero-shot", task="aws-type", encoder="ulmfit-adapted", prompt="{text} is a", split="test"
     )
+    fits(actual, "zero-shot")
     on_dev, numbers = actual.numbers["aws-type"]
     assert (on_dev["split"], numbers["split"], numbers["items"]) == ("dev", "test", 4)
     assert (numbers["guessing"], numbers["trivial"]) == (0.5, 0.5)
