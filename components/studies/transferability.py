@@ -13,7 +13,6 @@ task A. If AnB+ is above base B, transfer helps even after fine-tuning.
 
 import itertools
 import math
-import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -39,13 +38,11 @@ from components.learners.task_models.model import TaskModel, answers
 from components.learners.task_models.sampler import ExampleSampler
 from components.models.encoder import Encoder, architecture_of, build_model, load_encoder
 from components.reporting.evaluations import labels_at
-from components.settings.cluster import ClusterSettings
 from components.settings.finetune import FinetuneSettings
 from components.settings.systems import System
 from components.studies.frame import STAGE_OF, Budget, Measured, Outputs, Row, Sheet, Task
 from components.studies.frozen import Labelled, layer_vectors, logme, numbers_of
 from components.studies.words import evenly
-from components.training.checkpoint import CheckpointStore
 from components.training.loop import TrainingState, train
 from components.training.optim import decayed
 from components.training.rng import counter_seed
@@ -57,45 +54,56 @@ EVALUATIONS = 5
 
 #: Series -> (base network of the copied layers, whether they are trained).
 SERIES = dict(zip(("BnB", "BnB+", "AnB", "AnB+"), itertools.product("BA", (False, True)), strict=True))
+#: A trained network and its best dev metric.
+Trained = tuple[TaskModel, float]
 
 
 @dataclass(frozen=True)
-class Network:
-    """One network to train. `encoder`: directory with architecture and tokenizer; its weights are not used. `source`:
-    key of the base network of the n = `copied` layer groups; empty for a base network. `learning`: whether these are
-    trained. `key`: under which the encoder is stored; empty: not stored."""
+class Networks:
+    """All networks of one seed. `tasks`: base -> output of the stage `examples`. `encoder`: directory with architecture
+    and tokenizer; its weights are not used."""
 
-    examples: Path
+    tasks: Mapping[str, Path]
     encoder: Path
     settings: FinetuneSettings
     budget: int
     seed: int
     epochs: float
-    storage: str
-    source: str = ""
-    copied: int = 0
-    learning: bool = True
-    key: str = ""
 
 
-def learn(network: Network) -> float:
-    """Train a network; returns its best dev metric. Deterministic. All trained layers have the same learning rate from
-    the first step: discriminative rates and gradual unfreezing would favour the copied layers."""
-    facts, loaded = read_facts(network.examples), load_encoder(network.encoder)
+def learn(
+    networks: Networks, base: str, *, source: TaskModel | None = None, copied: int = 0, learning: bool = True
+) -> Trained:
+    """Train a network on the task of a base. Deterministic. All trained layers have the same learning rate from the
+    first step: discriminative rates and gradual unfreezing would favour the copied layers.
+
+    Args:
+        source: network whose lowest `copied` layer groups are copied; None for a base network.
+        learning: whether these are trained.
+    """
+    examples, seed = networks.tasks[base], networks.seed
+    facts, loaded = read_facts(examples), load_encoder(networks.encoder)
     task = find_task(facts.kind)
-    model = _model(network, loaded, task, facts.labels)
-    encoder, settings, training, seed = model.encoder, model.settings, model.settings.training, network.seed
-    whole, dev = (read_split(network.examples, name) for name in ("train", "dev"))
-    split = whole.take(sample_rows(strata_of(whole, facts.kind), network.budget, seed=seed)[0])
+    # The two base networks start from different weights, and the random layers of a copy from others again.
+    origin = ("above",) if source else ("base", examples.name, "")
+    model = _model(networks, loaded, task, facts.labels, origin, copied)
+    encoder, settings, training = model.encoder, model.settings, model.settings.training
+    if source:
+        pairs = zip(encoder.layer_groups()[:copied], source.encoder.layer_groups(), strict=False)
+        with torch.no_grad():
+            for ours, theirs in pairs:
+                for parameter, other in zip(ours, theirs, strict=True):
+                    parameter.copy_(other)
+    whole, dev = (read_split(examples, name) for name in ("train", "dev"))
+    split = whole.take(sample_rows(strata_of(whole, facts.kind), networks.budget, seed=seed)[0])
     encoded, held = (task.encode(of.fields, loaded.tokenizer, encoder, settings) for of in (split, dev))
     model.head.prepare(split.targets)
     model.head.fit_norm(extract(model, encoded).vectors)
-    groups = encoder.layer_groups()
-    learning = [*(groups if network.learning else groups[network.copied :]), model.own_parameters()]
-    parameters = [parameter for group in learning for parameter in group]
+    groups = [*encoder.layer_groups()[0 if learning else copied :], model.own_parameters()]
+    parameters = [parameter for group in groups for parameter in group]
     state = TrainingState.fresh(model, decayed(parameters), settings=training)
     batches = ExampleSampler(encoded, split.targets, batch_size=training.batch_size, seed=counter_seed(seed, "batches"))
-    steps = max(settings.min_steps, math.ceil(network.epochs * -(-len(split) // training.batch_size)))
+    steps = max(settings.min_steps, math.ceil(networks.epochs * -(-len(split) // training.batch_size)))
     scored_at = {round(steps * (number + 1) / EVALUATIONS) for number in range(EVALUATIONS)} - {0}
     scoring, best = scoring_for(facts.kind, facts.labels), -math.inf
     for report in train(state, batches, settings=training, total_steps=steps, seed=counter_seed(seed, "finetune")):
@@ -105,63 +113,40 @@ def learn(network: Network) -> float:
             best = max(best, scoring.score(dev.fields, dev.targets, answers(model, held))[scoring.main])
             if state.average is not None and report.step < steps:
                 state.average.swap()
-    if network.key:
-        weights = {name: value.detach().cpu() for name, value in encoder.named_parameters()}
-        CheckpointStore(network.storage, key=network.key).save(steps, weights, {"score": best})
-    return best
+    return model, best
 
 
-def _model(network: Network, loaded: Encoder, task: base.Task, labels: list[str]) -> TaskModel:
-    given = network.settings
+def _model(
+    networks: Networks, loaded: Encoder, task: base.Task, labels: list[str], origin: Sequence[str], copied: int
+) -> TaskModel:
+    given = networks.settings
     training = given.training.model_copy(update={"rate": given.scratch.rate or given.training.rate})
     # The head reads the last layer, so that the random layers cannot be bypassed; no auxiliary objective, which would
     # train them for another task.
     changes = {"method": "finetune", "layers": "last", "lm_weight": 0.0, "training": training}
-    # The two base networks start from different weights, and the random layers of a copy from others again.
-    origin = ("above",) if network.source else ("base", network.examples.name, "")
-    torch.manual_seed(counter_seed(network.seed, *origin))
+    torch.manual_seed(counter_seed(networks.seed, *origin))
     sizes = loaded.model.config.model_dump(mode="json", exclude={"vocabulary"})
     encoder = build_model(loaded.family, vocabulary=loaded.model.config.vocabulary, settings=sizes)
     encoder.bind(loaded.tokenizer)
     encoder.set_dropout(given.dropout)
-    torch.manual_seed(counter_seed(network.seed, "head", network.copied))
-    model = TaskModel(encoder, task=task, settings=given.model_copy(update=changes), labels=labels).eval()
-    if network.source:
-        stored = CheckpointStore(network.storage, key=network.source).latest()
-        if stored is None:
-            raise ConfigError(f"{network.storage}: the base network {network.source} is missing; run the study again")
-        names = {id(parameter): name for name, parameter in encoder.named_parameters()}
-        with torch.no_grad():
-            for parameter in itertools.chain(*encoder.layer_groups()[: network.copied]):
-                parameter.copy_(stored.tensors[names[id(parameter)]])
-    return model
+    torch.manual_seed(counter_seed(networks.seed, "head", copied))
+    return TaskModel(encoder, task=task, settings=given.model_copy(update=changes), labels=labels).eval()
 
 
-def trained(
-    networks: Mapping[str, Network], *, groups: int, seeds: Sequence[int], cluster: ClusterSettings
-) -> dict[str, list[list[float]]]:
-    """Train the base networks, then all copies; series -> n from 0 -> scores by seed."""
-    unique = uuid.uuid4().hex[:12]
-    keys = {(base, seed): f"transferability-{unique}-{base}-{seed}" for base in networks for seed in seeds}
-    bases = [replace(networks[base], seed=seed, key=key) for (base, seed), key in keys.items()]
-    copies = [
-        replace(networks["B"], seed=seed, source=keys[base, seed], copied=cut, learning=learning)
-        for base, learning in SERIES.values()
-        for cut in range(1, groups + 1)
-        for seed in seeds
-    ]
-    scores = np.zeros(len(bases) + len(copies))
-    try:
-        with Progress("study transferability", total=len(scores), unit="network") as bar:
-            for part, at in ((bases, scores[: len(bases)]), (copies, scores[len(bases) :])):
-                for index, score in map_parallel(learn, part, settings=cluster):
-                    at[index] = score
-                    bar.advance(1)
-    finally:
-        for key in keys.values():
-            CheckpointStore(networks["B"].storage, key=key).clear()
-    _, base_b, *rest = scores.reshape(-1, len(seeds)).tolist()
-    return {series: [base_b, *rest[row * groups : (row + 1) * groups]] for row, series in enumerate(SERIES)}
+def of_seed(networks: Networks) -> dict[str, list[float]]:
+    """Train the base networks, then all copies; series -> score for n from 0."""
+    bases = {name: learn(networks, name) for name in networks.tasks}
+    groups = len(architecture_of(networks.encoder).layer_groups())
+    return {
+        series: [
+            bases["B"][1],
+            *(
+                learn(networks, "B", source=bases[name][0], copied=cut, learning=learning)[1]
+                for cut in range(1, groups + 1)
+            ),
+        ]
+        for series, (name, learning) in SERIES.items()
+    }
 
 
 def measure(
@@ -174,40 +159,43 @@ def measure(
     epochs: Annotated[float, typer.Option(help="Epochs of training per network.", min=0.01)] = 10.0,
     seeds: Annotated[int, typer.Option(help="Number of seeds of task B to use.", min=1)] = 3,
 ) -> Measured:
-    """Dev metric of BnB, BnB+, AnB and AnB+ for every n."""
+    """Dev metric of BnB, BnB+, AnB and AnB+ for every n. The seeds are trained in parallel."""
     name = outputs.task(task)
     block, start = outputs.split_name(encoder or outputs.params.run.families[0])
     tasks = [outputs.task(other)] if other else [*outputs.params.run.tasks, *outputs.params.data.tasks]
     if (second := next((each for each in tasks if each != name), None)) is None:
         raise ConfigError(f"--other: needs a task of data.tasks other than {name}")
-    source, storage = outputs.encoder_directory(block, start), outputs.params.cluster.storage
-    networks = {
-        base: Network(
-            examples=outputs.of("examples", of).absolute(),
-            encoder=source.absolute(),
-            settings=outputs.finetuning(block),
-            budget=budget or ALL,
-            seed=0,
-            epochs=epochs,
-            storage=storage if "://" in storage else str(Path(storage).absolute()),
-        )
-        for base, of in {"A": second, "B": name}.items()
+    networks = Networks(
+        tasks={base: outputs.of("examples", of).absolute() for base, of in {"A": second, "B": name}.items()},
+        encoder=outputs.encoder_directory(block, start).absolute(),
+        settings=outputs.finetuning(block),
+        budget=budget or ALL,
+        seed=0,
+        epochs=epochs,
+    )
+    facts = read_facts(networks.tasks["B"])
+    jobs = [replace(networks, seed=seed) for seed in facts.seeds[:seeds]]
+    with Progress("study transferability", total=len(jobs), unit="seed") as bar:
+        scores = dict[int, dict[str, list[float]]]()
+        for index, of in map_parallel(of_seed, jobs, settings=outputs.params.cluster):
+            scores[index] = of
+            bar.advance(1)
+    # (S, 1) for each series and n.
+    by_series = {
+        series: np.asarray([scores[index][series] for index in range(len(jobs))]).T[..., None] for series in SERIES
     }
-    groups, facts = len(architecture_of(source).layer_groups()), read_facts(networks["B"].examples)
-    chosen = facts.seeds[:seeds]
-    scores = trained(networks, groups=groups, seeds=chosen, cluster=outputs.params.cluster)
-    of_runs = {series: [Scores(chosen, np.asarray(of)[:, None]) for of in by_n] for series, by_n in scores.items()}
+    of_runs = {series: [Scores(range(len(jobs)), of) for of in by_n] for series, by_n in by_series.items()}
     rows: list[Row] = [
-        {"n": n} | {series: of[n].interval() for series, of in of_runs.items()} for n in range(groups + 1)
+        {"n": n} | {series: of[n].interval() for series, of in of_runs.items()} for n in range(len(of_runs["BnB"]))
     ]
     changes: list[Row] = [
         {"series": series, "n": n, "minus B": of[n].minus(of[0]).interval()}
         for series, of in of_runs.items()
-        for n in range(1, groups + 1)
+        for n in range(1, len(of))
     ]
     scoring = scoring_for(facts.kind, facts.labels)
     text = (
-        f"{title(scoring.main)} on dev at {labels_at(budget or ALL, unit(scoring))}, mean over {len(chosen)} seeds, "
+        f"{title(scoring.main)} on dev at {labels_at(budget or ALL, unit(scoring))}, mean over {len(jobs)} seeds, "
         "with its interval. The lowest n layer groups are copied (1: the embedding) from base B (BnB) or base A (AnB), "
         "trained on the labels of one task from random weights; those above are initialised randomly; +: the copied "
         "ones are trained, too. n = 0 is base B (Yosinski et al. 2014)."
