@@ -19,7 +19,7 @@ BUDGETS = {
     "cluster": 11_700,
     "core": 9_400,
     "data": 99_400,
-    "evaluation": 8_800,
+    "evaluation": 8_700,
     "flows": 34_800,
     "headstart": 14_200,
     "interchange": 22_800,
@@ -32,7 +32,7 @@ BUDGETS = {
     "reporting": 9_400,
     "serving": 18_400,
     "settings": 17_000,
-    "studies": 30_200,
+    "studies": 29_800,
     "tokenization": 22_900,
     "training": 31_200,
 }

@@ -67,70 +67,61 @@ def transfer(cells: Cells, systems: Systems, test: TestSplit) -> dict[str, list[
     """{family: [{budget, parts: [{part, name, rows, scratch: {mean, low, high}, starts: {start: {score: {...},
     difference: {...}, hurts, corrected: {...}}}}]}]} for every family with a system from scratch and a transferred one.
     The first part is `all`. A part of the kind `class` has the F1 of the class, `all` and `slice` have the primary
-    metric. Classes and slices with fewer than `PART_ROWS` rows are omitted. `hurts` is corrected for the parts of one
-    family; `corrected` has the bounds of the difference, corrected for all parts, starts and families of a budget
-    (Bonferroni)."""
+    metric. Classes and slices with fewer than `PART_ROWS` rows are omitted. `corrected` has the bounds of the
+    difference, corrected for all parts, starts and families of a budget (Bonferroni); `hurts`: they are below zero. All
+    rows are one test for `hurts`."""
     families: dict[str, list[str]] = {}
     for family, start in transferred(systems).values():
         if f"{family}-{SCRATCH}" in systems:
-            families.setdefault(family, []).append(start)
-    compared: dict[str, list[dict[str, Any]]] = {}
+            families.setdefault(family, [SCRATCH]).append(start)
+    pairs, compared = sum(len(starts) - 1 for starts in families.values()), dict[str, list[dict[str, Any]]]()
     for family, starts in families.items():
         for budget in budgets_of(cells):
-            named = {start: cells.get((f"{family}-{start}", budget)) for start in (SCRATCH, *starts)}
-            present = {start: cell for start, cell in named.items() if cell is not None}
+            present = {start: cells[key] for start in starts if (key := (f"{family}-{start}", budget)) in cells}
             if SCRATCH in present and len(present) > 1:
-                compared.setdefault(family, []).append(
-                    {"budget": budget, "parts": _parts(present, test, pairs=sum(map(len, families.values())))}
-                )
+                parts = _parts(present, test, pairs=pairs)
+                compared.setdefault(family, []).append({"budget": budget, "parts": parts})
     return compared
 
 
 def _parts(cells: Mapping[str, Cell], test: TestSplit, *, pairs: int) -> list[dict[str, Any]]:
-    first = next(iter(cells.values()))
-    seeds = sorted(set.intersection(*(set(cell.seeds) for cell in cells.values())))
-    kept = {start: [cell.rows[cell.seeds.index(seed)] for seed in seeds] for start, cell in cells.items()}
-    scoring, every = first.scoring, np.arange(len(test.rows))
-    members = {name: rows for name, rows in slice_members(test.rows.slices).items() if len(rows) >= PART_ROWS}
+    first, every = next(iter(cells.values())), np.arange(len(test.rows))
+    seeds, scoring = sorted(set.intersection(*(set(cell.seeds) for cell in cells.values()))), first.scoring
+    slices = {name: rows for name, rows in slice_members(test.rows.slices).items() if len(rows) >= PART_ROWS}
     counts = {name: round(counted["rows"] or 0) for name, counted in scoring.classes(first.sums.mean(0)).items()}
     counts = {name: count for name, count in counts.items() if count >= PART_ROWS}
-    tested = len(members) + len(counts)
-    level, corrected = (1 - (1 - CONFIDENCE) / count for count in (max(1, tested), (tested + 1) * pairs))
-
-    def by_start(rows: Ints, scores: Callable[[Floats], dict[str, Floats]], *, part: bool) -> dict[str, dict[str, Any]]:
-        """Metric -> start -> scores on these rows. Training noise is pooled over the starts."""
-        clusters = clusters_within(test.rows.clusters, rows)
-        of_start = {
-            start: measured([scoring.of_part(of[rows]) if part else of for of in matrices], clusters, scores)
-            for start, matrices in kept.items()
-        }
-        metrics = {name: {start: of[name] for start, of in of_start.items()} for name in of_start[SCRATCH]}
-        noises = {name: training_noise(np.stack([of[:, 0] for of in by.values()])) for name, by in metrics.items()}
-        return {
-            name: {start: Scores(seeds, of, sizes_of(clusters, len(rows)), noises[name]) for start, of in by.items()}
-            for name, by in metrics.items()
-        }
+    corrected = 1 - (1 - CONFIDENCE) / ((len(slices) + len(counts) + 1) * pairs)
 
     def entry(part: str, name: str, rows: int, scores: Mapping[str, Scores], level: float) -> dict[str, Any]:
         starts = {}
         for start, of in scores.items():
             if start != SCRATCH:
                 difference = of.minus(scores[SCRATCH])
-                starts[start] = {
-                    "score": of.interval().as_dict(),
-                    "difference": difference.interval().as_dict(),
+                intervals = {"score": of, "difference": difference}
+                starts[start] = {key: each.interval().as_dict() for key, each in intervals.items()} | {
                     "hurts": difference.interval(level).high < 0,
                     "corrected": difference.interval(corrected).as_dict(),
                 }
         scratch = scores[SCRATCH].interval().as_dict()
         return {"part": part, "name": name, "rows": rows, "scratch": scratch, "starts": starts}
 
-    classes = by_start(every, scoring.class_f1, part=False) if counts else {}
-    return [
-        entry("all", "", len(test.rows), {start: cell.scores for start, cell in cells.items()}, CONFIDENCE),
-        *(entry("class", name, count, classes[name], level) for name, count in counts.items()),
-        *(
-            entry("slice", name, len(rows), by_start(rows, scoring.scores, part=True)[scoring.main], level)
-            for name, rows in members.items()
-        ),
-    ]
+    def by_start(rows: Ints, of_part: Callable[[Any], Any], scores: Callable[[Floats], dict[str, Floats]]) -> Any:
+        """Metric -> start -> scores on these rows. Training noise is pooled over the starts."""
+        clusters = clusters_within(test.rows.clusters, rows)
+        of_start = {
+            start: measured([of_part(cell.rows[cell.seeds.index(seed)][rows]) for seed in seeds], clusters, scores)
+            for start, cell in cells.items()
+        }
+        for name in of_start[SCRATCH]:
+            noise = training_noise(np.stack([of[name][:, 0] for of in of_start.values()]))
+            sizes = sizes_of(clusters, len(rows))
+            yield name, {start: Scores(seeds, of[name], sizes, noise) for start, of in of_start.items()}
+
+    classes = dict(by_start(every, lambda matrix: matrix, scoring.class_f1)) if counts else {}
+    of_all = {start: cell.scores for start, cell in cells.items()}
+    parts = [entry("all", "", len(test.rows), of_all, CONFIDENCE)]
+    parts += [entry("class", name, count, classes[name], corrected) for name, count in counts.items()]
+    for name, rows in slices.items():
+        scores = dict(by_start(rows, scoring.of_part, scoring.scores))[scoring.main]
+        parts.append(entry("slice", name, len(rows), scores, corrected))
+    return parts

@@ -72,7 +72,7 @@ def test_the_scores_of_a_causal_model():
 
 def test_the_scores_of_a_masked_model():
     encoder = encoder_of("bert")
-    actual = answer_scores(encoder, [("the apple is", "stone")], [("fruit", "a metal")])[0]
+    actual = answer_scores(encoder, [("the apple is", " stone")], [("fruit", "a metal")])[0]
     tokens = [START, IDS["the"], IDS["apple"], IDS["is"], MASK, MASK, IDS["stone"], END]
     with torch.no_grad():
         log_probs = encoder.model.predict(torch.tensor([tokens]))[0][0].double().log_softmax(-1)
@@ -82,7 +82,7 @@ def test_the_scores_of_a_masked_model():
 
 def test_the_text_after_the_answer_counts_for_a_causal_model():
     encoder = encoder_of("ulmfit")
-    with_end = answer_scores(encoder, [("the", "is old")], [("apple",)])[0]["sum"][0]
+    with_end = answer_scores(encoder, [("the", " is old")], [("apple",)])[0]["sum"][0]
     chained = answer_scores(encoder, [("the", "")], [("apple is old",)])[0]["sum"][0]
     assert with_end == pytest.approx(chained, abs=1e-6)
 
