@@ -106,18 +106,24 @@ def train(job: Mapping[str, Any]) -> dict[str, float]:
 def probe(encoder: Any, params: Any, job: Mapping[str, Any]) -> float:
     """Macro F1 on dev of a regression on the frozen encoder."""
     import torch
+    from sklearn.linear_model import LogisticRegression
     from sklearn.metrics import f1_score
+    from sklearn.pipeline import make_pipeline
+    from sklearn.preprocessing import StandardScaler
 
     from components.studies.frame import Outputs
-    from components.studies.frozen import Labelled, layer_vectors, normalised, numbers_of, regressed
+    from components.studies.frozen import Labelled, layer_vectors, numbers_of
 
     data = Labelled.of(Outputs(params), job["task"])
     sample, settings = data.sample(LABELS, seed=job["seed"]), params.finetune[job["block"]]
     dev = data.dev.take(np.arange(min(len(data.dev), MOST)))
-    vectors = [layer_vectors(encoder, split, kind=data.facts.kind, settings=settings) for split in (sample, dev)]
-    x, x_dev = normalised(*(torch.cat(layers, dim=1)[None] for layers in vectors))
-    answers = regressed(x[0].numpy(), numbers_of(sample), x_dev[0].numpy(), classes=len(data.facts.labels))
-    return max(float(f1_score(numbers_of(dev), of.argmax(1), average="macro")) for of in answers)
+    x, x_dev = (
+        torch.cat(layer_vectors(encoder, split, kind=data.facts.kind, settings=settings), dim=1).numpy()
+        for split in (sample, dev)
+    )
+    models = (make_pipeline(StandardScaler(), LogisticRegression(C=c, max_iter=100)) for c in (0.001, 0.01, 0.1, 1.0))
+    answers = (model.fit(x, numbers_of(sample)).predict(x_dev) for model in models)
+    return max(float(f1_score(numbers_of(dev), of, average="macro")) for of in answers)
 
 
 def main() -> None:

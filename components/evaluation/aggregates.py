@@ -4,6 +4,7 @@ scored on the same test rows."""
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,10 +17,11 @@ from scipy import sparse
 from components.core.artifacts import read_manifest
 from components.core.errors import ArtifactError
 from components.data.scoring import Scoring
-from components.data.scoring.base import Vectors
+from components.data.scoring.base import Floats, Vectors
 from components.data.scoring.intervals import (
     CONFIDENCE,
     Interval,
+    Ints,
     TrainingNoise,
     clusters_within,
     interval,
@@ -35,8 +37,6 @@ from components.settings.evaluate import EvaluateSettings
 
 #: `data.tasks.<name>.selection` -> split of the predictions by which choices are made.
 SELECTION = {"dev": "dev", "budget": OUT_OF_FOLD}
-#: (budget, seed) -> one vector per row.
-Answers = dict[tuple[int, int], Vectors]
 
 
 @dataclass(frozen=True)
@@ -88,14 +88,6 @@ def read_runs(directory: Path, *, test: TestSplit) -> Iterator[Run]:
         yield Run(system, record["family"], record["start"], budget, seed, record, answers)
 
 
-def read_selection(directory: Path, *, facts: TaskFacts) -> dict[str, Answers]:
-    """System -> its predictions of the rows of selection, for one output directory of `finetune` or `baseline`."""
-    systems: dict[str, Answers] = {}
-    for (system, budget, seed), values in read_answers(directory, SELECTION[facts.selection]).items():
-        systems.setdefault(system, {})[budget, seed] = values
-    return systems
-
-
 def rows_of_selection(examples: Path, facts: TaskFacts) -> Callable[[int, int], Split]:
     """(budget, seed) -> the rows on which choices are made: dev, or the training rows of the label budget."""
     if facts.selection == "dev":
@@ -106,46 +98,76 @@ def rows_of_selection(examples: Path, facts: TaskFacts) -> Callable[[int, int], 
     return lambda budget, seed: train.take(sample_rows(strata, budget, seed=seed)[0])
 
 
-Floats = NDArray[np.float64]
+@dataclass(frozen=True)
+class Scores:
+    """One number of S runs, such as a metric, with what its interval needs.
+
+    Attributes:
+        values: (S, 1 + G): the number, followed by that without each of G clusters of test rows.
+        sizes: (G,) rows of the clusters; None: the number does not come from test rows (G = 0).
+        noise: of training, pooled over systems; None: estimated from the runs.
+        of: the runs (S,) that `noise` is about: one system's, or those of both systems of a difference.
+    """
+
+    seeds: Sequence[int]
+    values: Floats
+    sizes: Floats | None = None
+    noise: TrainingNoise | None = None
+    within: tuple[float, float] = (-math.inf, math.inf)
+    of: Sequence[Floats] = ()
+
+    def interval(self, confidence: float = CONFIDENCE) -> Interval:
+        training = None if self.noise is None else self.noise.of(*(self.of or [self.values[:, 0]]))
+        without = None if self.sizes is None else self.values[:, 1:]
+        given = {"confidence": confidence, "training": training, "within": self.within}
+        return interval(self.values[:, 0], without, self.sizes, **given)
+
+    def at(self, seeds: Sequence[int]) -> Floats:
+        return self.values[[list(self.seeds).index(seed) for seed in seeds]]
+
+    def minus(self, other: Scores) -> Scores:
+        """The difference to the runs of the same seeds, paired by seed and by test row."""
+        seeds = sorted(set(self.seeds) & set(other.seeds))
+        runs = [self.values[:, 0], other.values[:, 0]]
+        noise = self.noise if self.noise == other.noise else None
+        return Scores(seeds, self.at(seeds) - other.at(seeds), self.sizes, noise, of=runs)
+
+
+def measured(
+    matrices: Sequence[sparse.csr_array], clusters: Ints | None, scores: Callable[[Floats], dict[str, Floats]]
+) -> dict[str, Floats]:
+    """Metric -> (S, 1 + G): of each of S runs, followed by those without each cluster. `matrices`: (N, K) each."""
+    # One run at a time: the sums without each cluster are large if there are many classes.
+    pairs = [(scores(np.asarray(matrix.sum(0))), left_out(matrix, clusters, scores)) for matrix in matrices]
+    return {name: np.stack([np.append(whole[name], without[name]) for whole, without in pairs]) for name in pairs[0][0]}
 
 
 @dataclass(frozen=True)
 class Cell:
-    """One system at one budget (negative: all labels). S seeds, N test rows in G clusters, K statistics of the task's
-    scoring. `labels`: mean number of training rows per class, or of rows if the task's budgets count rows. `values`:
-    metric -> (S,) on the test rows. `without`: (S, G) primary metric without each cluster. `noise`: of the primary
-    metric, pooled over the systems of the budget; None: unknown. `intervals`: metric -> interval of its mean over
-    seeds. `sums`: (S, K) statistics, summed over the test rows. `rows`: S matrices (N, K)."""
+    """One system at one budget (negative: all labels). S seeds, N test rows, K statistics of the task's scoring.
+    `labels`: mean number of training rows per class, or of rows if the task's budgets count rows. `scores`: of the
+    primary metric. `values`: metric -> (S,) on the test rows. `intervals`: metric -> interval of its mean over seeds.
+    `sums`: (S, K) statistics, summed over the test rows. `rows`: S matrices (N, K)."""
 
     system: str
     budget: int
-    seeds: list[int]
     labels: float
     runs: list[Run]
+    scores: Scores
     values: dict[str, Floats]
-    without: Floats
-    sizes: Floats
-    noise: TrainingNoise | None
     intervals: dict[str, Interval]
     sums: Floats
     rows: list[sparse.csr_array]
     scoring: Scoring
 
     @property
+    def seeds(self) -> Sequence[int]:
+        return self.scores.seeds
+
+    @property
     def main(self) -> Interval:
         """The interval of the primary metric."""
         return self.intervals[self.scoring.main]
-
-    def difference(self, other: Cell, *, confidence: float) -> Interval:
-        """The primary metric of this cell minus the other one, paired by seed and by test row."""
-        seeds = sorted(set(self.seeds) & set(other.seeds))
-        ours, theirs = ([cell.seeds.index(seed) for seed in seeds] for cell in (self, other))
-        main = self.scoring.main
-        without = self.without[ours] - other.without[theirs]
-        values = self.values[main][ours] - other.values[main][theirs]
-        noise = self.noise if self.budget == other.budget else None
-        training = None if noise is None else noise.of(self.values[main], other.values[main])
-        return interval(values, without, self.sizes, confidence=confidence, training=training)
 
     @property
     def selection(self) -> float:
@@ -211,78 +233,62 @@ def make_cells(
     runs: Sequence[Run], test: TestSplit, settings: EvaluateSettings, *, scoring: Scoring
 ) -> dict[tuple[str, int], Cell]:
     """Group runs by (system, budget), in the order of the runs, and compute their metrics."""
-    rows = [scoring.statistics(test.rows.fields, test.rows.targets, run.answers) for run in runs]
     clusters = clusters_within(test.rows.clusters, np.arange(len(test.rows)))
     sizes = sizes_of(clusters, len(test.rows))
-    grouped: dict[tuple[str, int], list[int]] = {}
-    for index, run in enumerate(runs):
-        grouped.setdefault((run.system, run.budget), []).append(index)
-    grouped = {key: sorted(indices, key=lambda index: runs[index].seed) for key, indices in grouped.items()}
-    summed = {key: np.stack([rows[index].sum(0) for index in indices]) for key, indices in grouped.items()}
-    values = {key: scoring.scores(sums) for key, sums in summed.items()}
-    noises = {budget: _noises(runs, grouped, values, budget, settings) for _, budget in grouped}
+    grouped: dict[tuple[str, int], list[Run]] = {}
+    for run in runs:
+        grouped.setdefault((run.system, run.budget), []).append(run)
+    grouped = {key: sorted(group, key=lambda run: run.seed) for key, group in grouped.items()}
+    rows = {
+        key: [scoring.statistics(test.rows.fields, test.rows.targets, run.answers) for run in group]
+        for key, group in grouped.items()
+    }
+    sums = {key: np.stack([matrix.sum(0) for matrix in of]) for key, of in rows.items()}
+    values = {key: scoring.scores(of) for key, of in sums.items()}
+    noises = {budget: _noises(grouped, values, budget, settings) for _, budget in grouped}
     cells = {}
-    for (system, budget), indices in grouped.items():
-        scores, noise = values[system, budget], noises[budget]
-        # One run at a time: the sums without each cluster are large if there are many classes.
-        without = [left_out(rows[index], clusters, scoring.scores) for index in indices]
+    for (system, budget), group in grouped.items():
+        seeds = [run.seed for run in group]
+        scores = {
+            name: Scores(seeds, of, sizes, noises[budget][name], scoring.ranges[name])
+            for name, of in measured(rows[system, budget], clusters, scoring.scores).items()
+            if name in scoring.names
+        }
         cells[system, budget] = Cell(
             system=system,
             budget=budget,
-            seeds=[runs[index].seed for index in indices],
-            labels=mean_of([runs[index].record["rows"] for index in indices]) / scoring.strata,
-            runs=[runs[index] for index in indices],
-            values=scores,
-            without=np.stack([metrics[scoring.main] for metrics in without]),
-            sizes=sizes,
-            noise=noise[scoring.main],
-            intervals={
-                name: interval(
-                    scores[name],
-                    np.stack([metrics[name] for metrics in without]),
-                    sizes,
-                    confidence=CONFIDENCE,
-                    training=pooled.of(scores[name]) if (pooled := noise[name]) is not None else None,
-                    within=scoring.ranges[name],
-                )
-                for name in scoring.names
-            },
-            sums=summed[system, budget],
-            rows=[rows[index] for index in indices],
+            labels=mean_of([run.record["rows"] for run in group]) / scoring.strata,
+            runs=group,
+            scores=scores[scoring.main],
+            values=values[system, budget],
+            intervals={name: scores[name].interval() for name in scoring.names},
+            sums=sums[system, budget],
+            rows=rows[system, budget],
             scoring=scoring,
         )
     return cells
 
 
 def _noises(
-    runs: Sequence[Run],
-    grouped: Mapping[tuple[str, int], Sequence[int]],
+    grouped: Mapping[tuple[str, int], Sequence[Run]],
     values: Mapping[tuple[str, int], Mapping[str, Floats]],
     budget: int,
     settings: EvaluateSettings,
 ) -> dict[str, TrainingNoise | None]:
     """Metric -> training noise at a budget, from the systems with all seeds; ensembles are no runs of their own."""
     seeds = {
-        key: [runs[index].seed for index in indices]
-        for key, indices in grouped.items()
-        if key[1] == budget and runs[indices[0]].family not in settings.ensembles
+        key: [run.seed for run in group]
+        for key, group in grouped.items()
+        if key[1] == budget and group[0].family not in settings.ensembles
     }
     most = max(seeds.values(), key=len, default=[])
-    names = next(iter(values.values()))
-    tables = {name: [values[key][name] for key, trained in seeds.items() if trained == most] for name in names}
-    return {name: training_noise(np.asarray(table)) for name, table in tables.items()}
+    kept = [values[key] for key, trained in seeds.items() if trained == most]
+    return {name: training_noise(np.asarray([of[name] for of in kept])) for name in next(iter(values.values()))}
 
 
 def budgets_of(cells: Mapping[tuple[str, int], Cell]) -> list[int]:
     """The budgets in ascending order; the budget of all labels is last."""
     return sorted({budget for _, budget in cells}, key=lambda budget: (budget < 0, budget))
-
-
-def format_budget(budget: int, scoring: Scoring) -> str:
-    """A label budget as text: "20 labels a class", "all labels"."""
-    if budget < 0:
-        return "all labels"
-    return f"{budget} {unit(scoring)}"
 
 
 def unit(scoring: Scoring) -> str:

@@ -20,30 +20,20 @@ crosses zero, interpolated along the label curve of scratch; its bounds are wher
 is None if scratch does not reach the score with its largest budget.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from components.data.scoring import title
-from components.data.scoring.intervals import Interval, interval
-from components.evaluation.aggregates import Cell, Run, budgets_of, mean_of, unit
+from components.evaluation.aggregates import Run, Scores, budgets_of, mean_of, unit
 from components.evaluation.compare import SCRATCH, Cells, Systems, best_selected, transferred
 from components.settings.section import BASELINE, VECTORS
 
-Floats = NDArray[np.float64]
-Benefit = dict[str, Any]
-
 #: Fraction of the gain up to which the slope of a training curve is measured.
 RISE = 0.9
-
-
-def benefit(transferred: Interval, scratch: Interval, difference: Interval, *, seeds: int) -> Benefit:
-    """One of the three benefits as in evaluation.json. `holds`: the interval of the difference is above zero; false for
-    a single seed, which has no interval over seeds."""
-    intervals = {"transferred": transferred, "scratch": scratch, "difference": difference}
-    return {name: of.as_dict() for name, of in intervals.items()} | {"holds": seeds > 1 and difference.low > 0}
+#: A row of a table in evaluation.json.
+Row = dict[str, Any]
 
 
 def training_benefits(epochs: Sequence[float], scores: Sequence[float]) -> dict[str, float]:
@@ -54,118 +44,80 @@ def training_benefits(epochs: Sequence[float], scores: Sequence[float]) -> dict[
     return {"start": start, "slope": (scores[end] - start) / time if time else 0.0, "asymptote": best}
 
 
-def label_slope(labels: Sequence[float], scores: Floats) -> Floats:
-    """Gain per doubling of the labels.
-
-    Args:
-        scores: (K, M) the metric at each of them, of M curves.
-
-    Returns:
-        (M,)
-    """
-    return np.asarray(np.polyfit(np.log2(labels), scores, 1)[0])
-
-
-def compare(
-    transferred: Mapping[int, Mapping[str, float | Floats]],
-    scratch: Mapping[int, Mapping[str, float | Floats]],
-    *,
-    confidence: float,
-    sizes: Floats | None = None,
-) -> dict[str, Benefit]:
-    """Benefits over the common seeds of two systems. `sizes`: (G,) rows of the clusters of test rows; None: the values
-    do not come from test."""
-    seeds = sorted(transferred.keys() & scratch.keys())
-
-    def around(values: Floats) -> Interval:
-        return interval(values[:, 0], None if sizes is None else values[:, 1:], sizes, confidence=confidence)
-
-    benefits = {}
-    for name in transferred[seeds[0]]:
-        ours, theirs = (np.stack([np.atleast_1d(of[seed][name]) for seed in seeds]) for of in (transferred, scratch))
-        benefits[name] = benefit(around(ours), around(theirs), around(ours - theirs), seeds=len(seeds))
-    return benefits
+def points_of(cells: Cells, system: str) -> dict[tuple[str, str], Scores]:
+    """(axis, benefit) -> its values by seed. There is no axis of labels with a single number of labels."""
+    curve = [cells[system, budget] for budget in budgets_of(cells) if (system, budget) in cells]
+    last, main = curve[-1], curve[-1].scoring.main
+    by_seed = [
+        training_benefits([point["epoch"] for point in of], [point[main] for point in of])
+        for of in (run.record["curve"] for run in last.runs)
+    ]
+    points = {("epochs", name): Scores(last.seeds, np.asarray([[of[name]] for of in by_seed])) for name in by_seed[0]}
+    if len({cell.labels for cell in curve}) == 1:
+        return points
+    seeds = sorted(set.intersection(*(set(cell.seeds) for cell in curve)))
+    scores = np.stack([cell.scores.at(seeds) for cell in curve])
+    # Least squares over all runs and clusters at once.
+    slopes = np.polyfit(np.log2([cell.labels for cell in curve]), scores.reshape(len(curve), -1), 1)[0]
+    return points | {
+        ("labels", "start"): curve[0].scores,
+        ("labels", "slope"): Scores(seeds, slopes.reshape(scores.shape[1:]), last.scores.sizes),
+        ("labels", "asymptote"): last.scores,
+    }
 
 
-def curve_of(cells: Cells, system: str) -> list[Cell]:
-    return [cells[system, budget] for budget in budgets_of(cells) if (system, budget) in cells]
-
-
-def family_benefits(
-    runs: Sequence[Run], cells: Cells, systems: Systems, *, confidence: float
-) -> dict[str, dict[str, dict[str, dict[str, Benefit]]]]:
-    """{family: {start: {"training" | "labels": {start, slope, asymptote}}}} for every start other than scratch.
-    "labels" is omitted if there is only one budget."""
-    largest = budgets_of(cells)[-1]
-    main = next(iter(cells.values())).scoring.main
-
-    def by_training(system: str) -> dict[int, dict[str, float]]:
-        chosen = {run.seed: run.record["curve"] for run in runs if (run.system, run.budget) == (system, largest)}
-        return {
-            seed: training_benefits([point["epoch"] for point in curve], [point[main] for point in curve])
-            for seed, curve in chosen.items()
-        }
-
-    benefits: dict[str, dict[str, dict[str, dict[str, Benefit]]]] = {}
-    for system, (family, start) in transferred(systems).items():
-        scratch = f"{family}-{SCRATCH}"
-        if scratch not in systems:
+def benefits(cells: Cells, systems: Systems) -> list[Row]:
+    """{system, against (epochs or labels), benefit, transferred, scratch, difference, higher} of every transferred
+    system of a family that has one from scratch. `higher`: the interval of the difference is above zero; false for a
+    single seed, which has no interval over seeds."""
+    rows = []
+    for system, (family, _) in transferred(systems).items():
+        if (scratch := f"{family}-{SCRATCH}") not in systems:
             continue
-        axes = {"training": compare(by_training(system), by_training(scratch), confidence=confidence)}
-        ours, theirs = curve_of(cells, system), curve_of(cells, scratch)
-        if all(len({cell.labels for cell in curve}) > 1 for curve in (ours, theirs)):
-            slope = compare(_slopes(ours), _slopes(theirs), sizes=ours[0].sizes, confidence=confidence)
-            first, last = (_at(ours[end], theirs[end], confidence=confidence) for end in (0, -1))
-            axes["labels"] = {"start": first, **slope, "asymptote": last}
-        benefits.setdefault(family, {})[start] = axes
-    return benefits
+        ours, theirs = points_of(cells, system), points_of(cells, scratch)
+        for against, benefit in (key for key in ours if key in theirs):
+            pair = ours[against, benefit], theirs[against, benefit]
+            difference = pair[0].minus(pair[1])
+            intervals = [of.interval() for of in (*pair, difference)]
+            named = zip(("transferred", "scratch", "difference"), (of.as_dict() for of in intervals), strict=True)
+            holds = len(difference.seeds) > 1 and intervals[-1].low > 0
+            rows.append({"system": system, "against": against, "benefit": benefit, **dict(named), "higher": holds})
+    return rows
 
 
-def _at(ours: Cell, theirs: Cell, *, confidence: float) -> Benefit:
-    difference = ours.difference(theirs, confidence=confidence)
-    return benefit(ours.main, theirs.main, difference, seeds=len(set(ours.seeds) & set(theirs.seeds)))
-
-
-def _slopes(curve: Sequence[Cell]) -> dict[int, dict[str, Floats]]:
-    """The slope of every seed, followed by those without each cluster of test rows."""
-    slopes = {}
-    for seed in set.intersection(*(set(cell.seeds) for cell in curve)):
-        rows = [(cell, cell.seeds.index(seed)) for cell in curve]
-        points = [np.append(cell.values[cell.scoring.main][row], cell.without[row]) for cell, row in rows]
-        slopes[seed] = {"slope": label_slope([cell.labels for cell in curve], np.stack(points))}
-    return slopes
-
-
-def label_efficiency(
-    cells: Cells, systems: Systems, *, confidence: float
-) -> dict[str, dict[str, list[dict[str, Any]]]]:
+def label_efficiency(cells: Cells, systems: Systems) -> list[Row]:
     """For every transferred system and budget: the number of labels with which the same family trained from scratch,
     and the baseline that is best in selection, reach the same score.
 
     Returns:
-        {family: {start: [{budget, labels, score, against: {system: {least, most, needed: {labels, low, high}, ratio:
-        {mean, low, high, most}}}}]}}. `least` and `most` are the numbers of labels of the system's smallest and
-        largest budget, `ratio` is needed / labels. None: the largest budget does not reach it.
+        [{system, budget, labels, score, against (a system), least, most, needs: {mean, low, high}, ratio: {mean, low,
+        high}}]. `least` and `most` are the numbers of labels of the smallest and largest budget of `against`, `ratio`
+        is needs / labels. None: the largest budget does not reach it.
     """
     fixed = [system for system, (family, _) in systems.items() if family == BASELINE]
     rivals = [best_selected(cells, fixed, budgets_of(cells)[-1])] if fixed else []
-    efficiency: dict[str, dict[str, list[dict[str, Any]]]] = {}
-    for system, (family, start) in transferred(systems).items():
-        curves = {name: curve_of(cells, name) for name in [f"{family}-{SCRATCH}", *rivals] if name in systems}
-        efficiency.setdefault(family, {})[start] = [
-            {
-                "budget": cell.budget,
-                "labels": cell.labels,
-                "score": cell.main.mean,
-                "against": {
-                    name: _needed(cell, curve, confidence=confidence)
-                    for name, curve in curves.items()
-                    if set(cell.seeds).intersection(*(of.seeds for of in curve))
-                },
-            }
-            for cell in curve_of(cells, system)
-        ]
-    return efficiency
+    curves = {
+        system: [cells[system, budget] for budget in budgets_of(cells) if (system, budget) in cells]
+        for system in systems
+    }
+    rows = []
+    for system, (family, _) in transferred(systems).items():
+        for cell in curves[system]:
+            for name in (name for name in (f"{family}-{SCRATCH}", *rivals) if name in systems):
+                if not set(cell.seeds).intersection(*(of.seeds for of in curves[name])):
+                    continue
+                labels = [of.labels for of in curves[name]]
+                short = [of.scores.minus(cell.scores).interval() for of in curves[name]]
+                needs = {
+                    key: labels_needed(0.0, labels=labels, scores=[getattr(of, bound) for of in short])
+                    for key, bound in (("mean", "mean"), ("low", "high"), ("high", "low"))
+                }
+                ratio = {key: None if value is None else value / cell.labels for key, value in needs.items()}
+                row = {"system": system, "budget": cell.budget, "labels": cell.labels, "score": cell.main.mean}
+                rows.append(
+                    row | {"against": name, "least": labels[0], "most": labels[-1], "needs": needs, "ratio": ratio}
+                )
+    return rows
 
 
 def training_curve(runs: Sequence[Run], *, main: str) -> list[dict[str, float]]:
@@ -195,60 +147,44 @@ def labels_needed(score: float, *, labels: Sequence[float], scores: Sequence[flo
     return None
 
 
-def headline(cells: Cells, saved: Mapping[str, Mapping[str, Sequence[Mapping[str, Any]]]]) -> str:
+def headline(cells: Cells, systems: Systems, saved: Sequence[Row]) -> str:
     """One sentence: what transfer was worth at the smallest budget (`saved`: of `label_efficiency`), for the system
     that is best in selection. Empty if no family has both a transferred system and one trained from scratch."""
-    entries = [
-        (f"{family} ({start})", entry, entry["against"][scratch], cells[f"{family}-{start}", entry["budget"]].selection)
-        for family, starts in saved.items()
-        for start, of in starts.items()
-        if not start.startswith(VECTORS)
-        for entry in of
-        if (scratch := f"{family}-{SCRATCH}") in entry["against"]
+    rows = [
+        row
+        for row in saved
+        if row["against"] == f"{systems[row['system']][0]}-{SCRATCH}"
+        and not systems[row["system"]][1].startswith(VECTORS)
     ]
-    if not entries:
+    if not rows:
         return ""
-    least = min(entry["labels"] for _, entry, _, _ in entries)
-    system, entry, against, _ = max((of for of in entries if of[1]["labels"] == least), key=lambda of: of[3])
+    least = min(row["labels"] for row in rows)
+    at_least = [row for row in rows if row["labels"] == least]
+    row = max(at_least, key=lambda row: cells[row["system"], row["budget"]].selection)
     scoring = next(iter(cells.values())).scoring
-    needed, ratio, label_unit = against["needed"], against["ratio"], unit(scoring)
+    needs, ratio, label_unit = row["needs"], row["ratio"], unit(scoring)
+    family, start = systems[row["system"]]
     reached = (
-        f"With {rounded(entry['labels'])} {label_unit}, {system} reaches {title(scoring.main)} "
-        f"{entry['score']:.3f}; training from scratch needs"
+        f"With {rounded(row['labels'])} {label_unit}, {family} ({start}) reaches {title(scoring.main)} "
+        f"{row['score']:.3f}; training from scratch needs"
     )
-    beyond = f"more than {rounded(against['most'])}"
-    if needed["low"] is None and against["most"] == entry["labels"]:
+    beyond = f"more than {rounded(row['most'])}"
+    if needs["low"] is None and row["most"] == row["labels"]:
         return f"{reached} {beyond} {label_unit}; an estimate needs larger budgets."
-    if needed["low"] is None:
-        return f"{reached} {beyond} {label_unit}: transfer was worth over {rounded(ratio['most'])} times the labels."
+    if needs["low"] is None:
+        times = rounded(row["most"] / row["labels"])
+        return f"{reached} {beyond} {label_unit}: transfer was worth over {times} times the labels."
     # If the curve of scratch starts above the score, the number of labels is only an upper bound.
-    fewer = " or fewer" if needed["labels"] == against["least"] else ""
-    estimate, high = (beyond if needed[name] is None else rounded(needed[name]) for name in ("labels", "high"))
-    reached += f" {estimate}{fewer} {label_unit} [{rounded(needed['low'])}, {high}]"
+    fewer = " or fewer" if needs["mean"] == row["least"] else ""
+    estimate, high = (beyond if needs[name] is None else rounded(needs[name]) for name in ("mean", "high"))
+    reached += f" {estimate}{fewer} {label_unit} [{rounded(needs['low'])}, {high}]"
     if ratio["low"] <= 1:
         return f"{reached}: that transfer saves labels is not shown."
-    least, times = (None if ratio[name] is None else rounded(ratio[name]) for name in ("low", "mean"))
-    return f"{reached}: transfer was worth {times or least} times the labels{'' if times else ' or more'}."
+    or_more = "" if ratio["mean"] is not None else " or more"
+    times = rounded(ratio["low"] if or_more else ratio["mean"])
+    return f"{reached}: transfer was worth {times} times the labels{or_more}."
 
 
-def _needed(cell: Cell, curve: Sequence[Cell], *, confidence: float) -> dict[str, Any]:
-    labels = [of.labels for of in curve]
-    short = [of.difference(cell, confidence=confidence) for of in curve]
-    needed, low, high = (
-        labels_needed(0.0, labels=labels, scores=scores)
-        for scores in ([of.mean for of in short], [of.high for of in short], [of.low for of in short])
-    )
-    values = (("mean", needed), ("low", low), ("high", high), ("most", labels[-1]))
-    return {
-        "least": labels[0],
-        "most": labels[-1],
-        "needed": {"labels": needed, "low": low, "high": high},
-        "ratio": {name: None if value is None else value / cell.labels for name, value in values},
-    }
-
-
-def rounded(value: float | None) -> str:
-    """A number of labels with three significant digits, or all digits of a whole number; None exceeds all budgets."""
-    if value is None:
-        return "more than available"
+def rounded(value: float) -> str:
+    """A number of labels with three significant digits, or all digits of a whole number."""
     return f"{value:,.0f}" if value >= 100 or value == round(value) else f"{value:.3g}"

@@ -31,8 +31,8 @@ evaluation.json
     noise: {budget: {std, freedom, pair_std, pair_freedom, systems, seeds}}: training noise of the primary metric,
         pooled over the systems of a budget (`components.data.scoring.intervals`)
     differences: paired differences of all systems at each budget (`compare.differences`)
-    benefits: {family: {start: {training: {start, slope, asymptote}, labels: {...}}}}; labels only with several budgets
-    label_efficiency: number of labels with which others reach the same score (`benefits.label_efficiency`)
+    benefits: start, slope and asymptote of transferred systems and of scratch (rows of `benefits.benefits`)
+    label_efficiency: number of labels with which others reach the same score (rows of `benefits.label_efficiency`)
     mistakes: the most certain wrong answers at the largest budget, of the best system's best run: {system, seed, wrong
         (number), rows: [{row, fields, slice, true, predicted, size}]} (`components.data.tasks.mistakes`)
     headline: a sentence about `label_efficiency` at the smallest budget, for the system that is best on dev
@@ -46,7 +46,7 @@ from __future__ import annotations
 import csv
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -56,33 +56,33 @@ from pydantic import Field
 from components.core.artifacts import read_manifest, writing
 from components.core.errors import ArtifactError
 from components.data.scoring import Scoring, title
+from components.data.scoring.base import Vectors
 from components.data.scoring.intervals import CONFIDENCE
 from components.data.tasks.budgets import budget_name, sample_rows
 from components.data.tasks.data import Split, mean_answers
 from components.data.tasks.examples import read_split, strata_of
 from components.data.tasks.kinds import scoring_for
 from components.data.tasks.mistakes import mistakes
-from components.data.tasks.results import Average, best_score, read_averages
+from components.data.tasks.results import Average, best_score, read_answers, read_averages
 from components.evaluation.aggregates import (
-    Answers,
+    SELECTION,
     Cell,
     Run,
     TestSplit,
     budgets_of,
     make_cells,
     read_runs,
-    read_selection,
     read_test,
     rows_of_selection,
     unit,
 )
-from components.evaluation.benefits import family_benefits, headline, label_efficiency, training_curve
+from components.evaluation.benefits import benefits, headline, label_efficiency, training_curve
 from components.evaluation.compare import best_by_budget, differences, transfer
 from components.settings.evaluate import EvaluateSettings
 from components.settings.section import BASELINE, BASELINES, Section
 
 KIND = "evaluation"
-SCHEMA = 1
+SCHEMA = 2
 #: Number of wrong answers that are kept.
 MISTAKES = 10
 #: Rows of test of a class below which a statement names it.
@@ -119,7 +119,9 @@ def evaluate(job: EvaluateJob) -> Path:
         raise ArtifactError(f"{job.finetuned}: contains no runs; run the stage finetune again")
     if job.settings.ensembles and scoring.averages:
         chosen = {
-            system: answers for folder in folders for system, answers in read_selection(folder, facts=facts).items()
+            run: answers
+            for folder in folders
+            for run, answers in read_answers(folder, SELECTION[facts.selection]).items()
         }
         rows = rows_of_selection(job.examples, facts)
         runs += ensemble_runs(list(runs), job.settings.ensembles, chosen=chosen, rows=rows, scoring=scoring)
@@ -159,14 +161,13 @@ def _content(
     scoring: Scoring,
 ) -> dict[str, Any]:
     systems = {run.system: (run.family, run.start) for run in runs}
-    ensembles, confidence = job.settings.ensembles, CONFIDENCE
-    trained = {system: of for system, of in systems.items() if of[0] not in ensembles}
-    efficiency = label_efficiency(cells, systems, confidence=confidence)
+    trained = {system: of for system, of in systems.items() if of[0] not in job.settings.ensembles}
+    efficiency = label_efficiency(cells, systems)
     return {
         "schema": SCHEMA,
         "task": test.facts.task,
         "kind": test.facts.kind,
-        "confidence": confidence,
+        "confidence": CONFIDENCE,
         "labels": test.facts.labels,
         "digests": test.facts.digests,
         "main": scoring.main,
@@ -188,13 +189,15 @@ def _content(
             for system, (family, start) in systems.items()
         ],
         "best": {str(budget): system for budget, system in best_by_budget(cells).items()},
-        "challenger": against_baseline(artifacts, confidence=confidence),
-        "noise": {str(cell.budget): cell.noise.as_dict() for cell in cells.values() if cell.noise is not None},
-        "differences": differences(cells, confidence=confidence),
-        "benefits": family_benefits(runs, cells, trained, confidence=confidence),
+        "challenger": against_baseline(artifacts),
+        "noise": {
+            str(cell.budget): noise.as_dict() for cell in cells.values() if (noise := cell.scores.noise) is not None
+        },
+        "differences": differences(cells),
+        "benefits": benefits(cells, trained),
         "label_efficiency": efficiency,
         "mistakes": _mistakes(runs, cells, test),
-        "headline": headline(cells, efficiency),
+        "headline": headline(cells, systems, efficiency),
         "transfer": transfer(cells, systems, test),
         "statements": _missing(cells, scoring),
     }
@@ -238,25 +241,30 @@ def _mistakes(runs: list[Run], cells: dict[tuple[str, int], Cell], test: TestSpl
 
 def _metrics(content: dict[str, Any]) -> dict[str, float]:
     flat: dict[str, float] = {}
-    for system in content["systems"]:
-        for cell in system["budgets"]:
-            name = f"{system['system']}.{budget_name(cell['budget'])}"
-            flat |= {f"{name}.{score}": round(of["mean"], 6) for score, of in cell["scores"].items()}
-            main = cell["scores"][content["main"]]
-            flat[f"{name}.{content['main']}_half_width"] = round((main["high"] - main["low"]) / 2, 6)
+    for name, _, cell in _cells(content):
+        flat |= {f"{name}.{score}": round(of["mean"], 6) for score, of in cell["scores"].items()}
+        main = cell["scores"][content["main"]]
+        flat[f"{name}.{content['main']}_half_width"] = round((main["high"] - main["low"]) / 2, 6)
     return flat
 
 
 def _learning_curve(content: dict[str, Any]) -> list[list[Any]]:
     main, second = content["main"], list(content["scores"][1:2])
     rows: list[list[Any]] = [["system", "budget", "labels", "score", "low", "high", *second]]
+    for _, system, cell in _cells(content):
+        values = [
+            *(cell["scores"][main][of] for of in ("mean", "low", "high")),
+            *(cell["scores"][of]["mean"] for of in second),
+        ]
+        numbers = [round(cell["labels"], 3), *(round(value, 6) for value in values)]
+        rows.append([system, budget_name(cell["budget"]), *numbers])
+    return rows
+
+
+def _cells(content: dict[str, Any]) -> Iterator[tuple[str, str, dict[str, Any]]]:
     for system in content["systems"]:
         for cell in system["budgets"]:
-            values = [cell["scores"][main][of] for of in ("mean", "low", "high")]
-            values += [cell["scores"][of]["mean"] for of in second]
-            labels = round(cell["labels"], 3)
-            rows.append([system["system"], budget_name(cell["budget"]), labels, *(round(value, 6) for value in values)])
-    return rows
+            yield f"{system['system']}.{budget_name(cell['budget'])}", system["system"], cell
 
 
 @dataclass(frozen=True)
@@ -267,7 +275,6 @@ class Artifact:
     seeds: Sequence[int]
     labels: int
     selection: float
-    is_baseline: bool
 
     def as_dict(self) -> dict[str, Any]:
         """The artifact as in evaluation.json."""
@@ -291,47 +298,38 @@ def artifacts_of(
 ) -> dict[str, Artifact]:
     """System -> its stored model. `averages`: system -> what the stored model answers to the test rows."""
     strata = strata_of(train, test.facts.kind)
-    runs, labels = [], {}
-    for system, average in averages.items():
-        samples = [sample_rows(strata, average.budget, seed=seed)[0] for seed in average.seeds]
-        labels[system] = len(np.unique(np.concatenate(samples)))
-        first = cells[system, average.budget].runs[0]
-        runs.append(Run(system, first.family, first.start, average.budget, 0, first.record, average.answers))
+    first = {system: cells[system, average.budget].runs[0] for system, average in averages.items()}
+    runs = [replace(run, seed=0, answers=averages[system].answers) for system, run in first.items()]
     made = make_cells(runs, test, settings, scoring=scoring)
-    return {
-        system: Artifact(
-            made[system, average.budget],
-            average.seeds,
-            labels[system],
-            cells[system, average.budget].selection,
-            made[system, average.budget].runs[0].family == BASELINE,
-        )
-        for system, average in averages.items()
-    }
+    artifacts = {}
+    for (system, budget), cell in made.items():
+        seeds = averages[system].seeds
+        learned = np.concatenate([sample_rows(strata, budget, seed=seed)[0] for seed in seeds])
+        artifacts[system] = Artifact(cell, seeds, len(np.unique(learned)), cells[system, budget].selection)
+    return artifacts
 
 
-def against_baseline(artifacts: Mapping[str, Artifact], *, confidence: float) -> dict[str, Any] | None:
+def against_baseline(artifacts: Mapping[str, Artifact]) -> dict[str, Any] | None:
     """The model with the best score of selection against the baseline with the best score on test, which is what the
     promotion compares without a champion; None without such a pair.
 
     Returns:
         {system, against, gain: {mean, low, high}, text}.
     """
-    learned = [name for name, artifact in artifacts.items() if not artifact.is_baseline]
-    fixed = [name for name, artifact in artifacts.items() if artifact.is_baseline]
+    learned = [of for of in artifacts.values() if of.cell.runs[0].family != BASELINE]
+    fixed = [of for of in artifacts.values() if of.cell.runs[0].family == BASELINE]
     if not learned or not fixed:
         return None
-    best = max(learned, key=lambda name: artifacts[name].selection)
-    rival = max(fixed, key=lambda name: artifacts[name].cell.main.mean)
-    ours, theirs = artifacts[best].cell, artifacts[rival].cell
-    gain = ours.difference(theirs, confidence=confidence)
+    ours = max(learned, key=lambda of: of.selection).cell
+    theirs = max(fixed, key=lambda of: of.cell.main.mean).cell
+    gain = ours.scores.minus(theirs.scores).interval()
     verdict = "better" if gain.low > 0 else "worse" if gain.high <= 0 else "not shown to be better"
     text = (
-        f"Of the models that can be registered, {best} has {title(ours.scoring.main)} {ours.main.mean:.4f} against "
-        f"{theirs.main.mean:.4f} of {rival}: gain {gain.mean:+.4f}, between {gain.low:+.4f} and {gain.high:+.4f}; "
-        f"it is {verdict}."
+        f"Of the models that can be registered, {ours.system} has {title(ours.scoring.main)} {ours.main.mean:.4f} "
+        f"against {theirs.main.mean:.4f} of {theirs.system}: gain {gain.mean:+.4f}, between {gain.low:+.4f} and "
+        f"{gain.high:+.4f}; it is {verdict}."
     )
-    return {"system": best, "against": rival, "gain": gain.as_dict(), "text": text}
+    return {"system": ours.system, "against": theirs.system, "gain": gain.as_dict(), "text": text}
 
 
 #: Start of baselines in results.
@@ -342,7 +340,7 @@ def ensemble_runs(
     runs: Sequence[Run],
     ensembles: Mapping[str, Sequence[str]],
     *,
-    chosen: Mapping[str, Answers],
+    chosen: Mapping[tuple[str, int, int], Vectors],
     rows: Callable[[int, int], Split],
     scoring: Scoring,
 ) -> Iterator[Run]:
@@ -352,7 +350,7 @@ def ensemble_runs(
     for name, members in ensembles.items():
         for (start, budget, seed), group in _of_members(runs, members):
             held = rows(budget, seed)
-            predicted = mean_answers([chosen[run.system][run.budget, run.seed] for run in group])
+            predicted = mean_answers([chosen[run.system, run.budget, run.seed] for run in group])
             records = [run.record for run in group]
             record = {
                 "rows": records[0]["rows"],

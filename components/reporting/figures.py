@@ -152,38 +152,23 @@ def scatter(groups: Mapping[str, Cloud], *, x_label: str = "", y_label: str = ""
         return _svg(figure)
 
 
-def bars(values: Mapping[str, float], *, x_label: str, form: str = "{:,.0f}") -> str:
-    """Horizontal bars, the first entry at the top; each value is written with the format string `form`."""
-    with matplotlib.rc_context(STYLE):
-        figure, axes = _canvas(height=0.7 + 0.36 * len(values))
-        names = list(values)[::-1]
-        drawn = axes.barh(range(len(names)), [values[name] for name in names], color=COLOURS[0], height=0.6)
-        axes.set_yticks(range(len(names)), list(map(_short, names)))
-        axes.bar_label(drawn, fmt=form, padding=3, fontsize=9)
-        axes.margins(x=0.18)
-        axes.grid(visible=False)
-        axes.set_xticks([])
-        axes.set_xlabel(_printable(x_label))
-        return _svg(figure)
-
-
 def ranges(
     entries: Mapping[str, tuple[float, float, float | None]],
     *,
     x_label: str,
-    reference: float | None,
+    reference: float | None = None,
     logarithmic: bool = False,
 ) -> str:
     """Named estimates (mean, lower bound, upper bound) with a vertical line at `reference`, the first entry at the top.
     An upper bound of None is outside the measured range and drawn as an arrow."""
-    references = [] if reference is None else [reference]
+    bounded = [value for entry in entries.values() for value in entry if value is not None]
+    bounded += [] if reference is None else [reference]
+    edge = max(bounded) * (2 if logarithmic else 1.1)
+    names = list(entries)[::-1]
     with matplotlib.rc_context(STYLE):
         figure, axes = _canvas(height=0.9 + 0.3 * len(entries), width=5.2)
-        for value in references:
-            axes.axvline(value, color="0.6", linewidth=1)
-        bounded = [value for entry in entries.values() for value in entry if value is not None]
-        edge = max([*bounded, *references]) * (2 if logarithmic else 1.1)
-        names = list(entries)[::-1]
+        if reference is not None:
+            axes.axvline(reference, color="0.6", linewidth=1)
         for row, name in enumerate(names):
             mean, low, high = entries[name]
             axes.plot([low, edge if high is None else high], [row, row], color=COLOURS[0], linewidth=1.8)
@@ -194,9 +179,8 @@ def ranges(
         axes.set_ylim(-0.6, len(entries) - 0.4)
         if logarithmic:
             axes.set_xscale("log")
-            least = min([*bounded, *references])
             ticks = [digit * 10.0**power for power in range(-3, 7) for digit in (1, 2, 5)]
-            ticks = [tick for tick in ticks if least / 2 <= tick <= 2 * edge]
+            ticks = [tick for tick in ticks if min(bounded) / 2 <= tick <= 2 * edge]
             axes.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
             axes.minorticks_off()
         axes.set_xlabel(_printable(x_label))
@@ -225,12 +209,6 @@ def confusion(matrix: Sequence[Sequence[int]], labels: Sequence[str]) -> str:
         axes.set_xlabel("predicted")
         axes.set_ylabel("true")
         return _svg(figure)
-
-
-def calibration(series: Mapping[str, Line], *, among: Sequence[str] = ()) -> str:
-    """Reliability diagram: accuracy against confidence; a calibrated model is on the diagonal. `among`: see `lines`."""
-    diagonal = Line(x=[0, 1], y=[0, 1], dashed=True)
-    return lines({**series, "perfect": diagonal}, x_label="confidence", y_label="accuracy", among=among)
 
 
 def _short(name: str) -> str:

@@ -1,21 +1,46 @@
 """Chapters of the report (sentences, tables and figures), and the findings of a study, which the report reads:
 
-studies/<name>/study.json    {schema, title, lead, text, tables, figures: [{file, caption}], options, numbers}
+studies/<name>/study.json    {schema, chapter, options, numbers}
 studies/<name>/figure-N.svg
 metrics/study/<name>.json    digest of the study, in the folder that the stage `report` depends on
 """
 
+from __future__ import annotations
+
 import json
+import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Final
+
+from pydantic import TypeAdapter
 
 from components.core.artifacts import MANIFEST, read_manifest, write_atomic, writing
 from components.core.errors import ArtifactError
+from components.data.scoring.intervals import Interval
 
 _NUMBER = re.compile(r"[+\-\u2212<>~]?\d")
+
+
+def cell(value: Any, form: str = ".3f") -> str:
+    """`0.512 [0.480, 0.544]` for an interval (`Interval`, or as in evaluation.json); `0.512` for a number and for an
+    interval without width; an empty text for None."""
+    if isinstance(value, Mapping):
+        value = interval_of(value)
+    if isinstance(value, Interval):
+        mean, low, high = (format(of, form) for of in (value.mean, value.low, value.high))
+        return f"{mean} [{low}, {high}]" if value.low < value.high else mean
+    if isinstance(value, bool) or value is None:
+        return "yes" if value else ""
+    return f"{value:,}" if isinstance(value, int) else format(value, form) if isinstance(value, float) else str(value)
+
+
+def interval_of(entry: Mapping[str, Any]) -> Interval:
+    """An interval of evaluation.json, where None is infinite."""
+    return Interval(*(math.inf if entry[key] is None else entry[key] for key in ("mean", "low", "high")))
 
 
 @dataclass
@@ -25,6 +50,15 @@ class Table:
     columns: Sequence[str]
     rows: Sequence[Sequence[str]]
     title: str = ""
+
+    @classmethod
+    def of(
+        cls, rows: Sequence[Mapping[str, Any]], title: str = "", forms: Mapping[str, str] = MappingProxyType({})
+    ) -> Table:
+        """Column -> value of each row; the columns are those of the first row. `forms`: column -> format of its
+        numbers, other than three digits."""
+        columns = list(rows[0]) if rows else []
+        return cls(columns, [[cell(row[name], forms.get(name, ".3f")) for name in columns] for row in rows], title)
 
     @property
     def alignments(self) -> list[str]:
@@ -55,7 +89,7 @@ class Chapter:
 KIND: Final = "study"
 FILE: Final = "study.json"
 FOLDER: Final = "studies"
-SCHEMA: Final = 1
+SCHEMA: Final = 2
 
 
 @dataclass(frozen=True)
@@ -71,21 +105,9 @@ def write(out: Path, name: str, result: Findings, *, options: Mapping[str, Any],
     directory = out / FOLDER / name
     chapter = result.chapter
     with writing(directory, kind=KIND) as draft:
-        files = [f"figure-{number}.svg" for number in range(1, len(chapter.figures) + 1)]
-        for file, drawing in zip(files, chapter.figures, strict=True):
-            (draft.path / file).write_text(drawing.svg + "\n", encoding="utf-8")
-        content = {
-            "schema": SCHEMA,
-            "title": chapter.title,
-            "lead": chapter.lead,
-            "text": chapter.text,
-            "tables": [asdict(table) for table in chapter.tables],
-            "figures": [
-                {"file": file, "caption": drawing.caption} for file, drawing in zip(files, chapter.figures, strict=True)
-            ],
-            "options": options,
-            "numbers": result.numbers,
-        }
+        for number, drawing in enumerate(chapter.figures, 1):
+            (draft.path / f"figure-{number}.svg").write_text(drawing.svg + "\n", encoding="utf-8")
+        content = {"schema": SCHEMA, "chapter": asdict(chapter), "options": options, "numbers": result.numbers}
         text = json.dumps(content, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
         (draft.path / FILE).write_text(text, encoding="utf-8")
         draft.facts |= {"study": name, "options": options, "inputs": dict(sorted(inputs.items()))}
@@ -99,22 +121,13 @@ def read(directory: Path) -> Findings:
     read_manifest(directory, kind=KIND)
     try:
         content = json.loads((directory / FILE).read_text(encoding="utf-8"))
-        if content["schema"] != SCHEMA:
-            raise ArtifactError(
-                f"{directory}: written by another version; run `headstart study {directory.name}` again"
-            )
-        figures = [
-            Drawing((directory / figure["file"]).read_text(encoding="utf-8").rstrip("\n"), figure["caption"])
-            for figure in content["figures"]
-        ]
-        tables = [Table(**table) for table in content["tables"]]
-        return Findings(
-            Chapter(content["title"], content["lead"], content["text"], tables, figures), content["numbers"]
-        )
-    except (OSError, ValueError, KeyError, TypeError) as error:
+        if content["schema"] == SCHEMA:
+            return Findings(TypeAdapter(Chapter).validate_python(content["chapter"]), content["numbers"])
+    except (OSError, ValueError, KeyError) as error:
         raise ArtifactError(
             f"{directory / FILE}: damaged ({error!r}); run `headstart study {directory.name}` again"
         ) from error
+    raise ArtifactError(f"{directory}: written by another version; run `headstart study {directory.name}` again")
 
 
 def read_all(out: Path) -> dict[str, Findings]:

@@ -137,28 +137,24 @@ def _curves(job: ReportJob) -> dict[str, dict[str, list[float]]]:
 def _language_models(
     models: dict[str, dict[str, Any]], curves: dict[str, dict[str, list[float]]], trained: Sequence[str]
 ) -> Chapter:
-    chapter = Chapter("Language models")
     general = [f"general_{when}_perplexity_per_word" for when in ("before", "after")]
     rows = [
-        [
-            name,
-            f"{of['parameters']:,}",
-            f"{of['tokens']:,}",
-            f"{of['seconds'] / 60:.1f} min",
-            f"{of['tokens_per_second']:,.0f}",
-            str(of["precision"]),
-            f"{value:,.2f}" if (value := of.get("perplexity_per_word") or of.get("bits_per_character")) else "",
-            ", ".join(f"{of[key]:,.1f}" for key in general) if all(of.get(key) for key in general) else "",
-        ]
+        {
+            "model": name,
+            "parameters": of["parameters"],
+            "tokens": of["tokens"],
+            "time": f"{of['seconds'] / 60:.1f} min",
+            "tokens/s": of["tokens_per_second"],
+            "precision": of["precision"],
+            "perplexity per word": of.get("perplexity_per_word") or of.get("bits_per_character"),
+            "general: before, after": ", ".join(f"{of[key]:,.1f}" for key in general if all(map(of.get, general))),
+        }
+        | ({"BLEU": of.get("bleu")} if any("bleu" in each for each in models.values()) else {})
         for name, of in models.items()
     ]
-    columns = ["model", "parameters", "tokens", "time", "tokens/s", "precision", "perplexity per word"]
-    columns.append("general: before, after")
-    if any("bleu" in of for of in models.values()):
-        columns.append("BLEU")
-        cells = (f"{of['bleu']:.1f}" if "bleu" in of else "" for of in models.values())
-        rows = [[*row, cell] for row, cell in zip(rows, cells, strict=True)]
-    chapter.tables.append(Table(columns, rows))
+    chapter = Chapter("Language models")
+    forms = {"tokens/s": ",.0f", "perplexity per word": ",.2f", "BLEU": ".1f"}
+    chapter.tables.append(Table.of(rows, forms=forms))
     chapter.text.append(
         "Perplexity per word is measured on held-out text of the last training corpus, BLEU on its held-out pairs. "
         "`general` is the perplexity on general text before and after adaptation; an increase is forgetting."
@@ -171,8 +167,6 @@ def _language_models(
         }
         svg = figures.lines(lines, x_label="tokens", y_label="training loss (nats per token)")
         chapter.figures.append(Drawing(svg, f"{start}: training loss."))
-    speeds = {name: of["tokens_per_second"] for name, of in models.items()}
-    chapter.figures.append(Drawing(figures.bars(speeds, x_label="tokens per second"), "Training throughput."))
     return chapter
 
 
@@ -187,17 +181,27 @@ def _data(
     chapter.text = [f"{name} has learned the predictions of {' and '.join(of)}." for name, of in students.items()]
     for first, title, columns in (("corpus", "Ingestion", corpora), ("vocabulary", "Vocabularies", vocabularies)):
         keys = [key for key, value in next(iter(columns.values()), {}).items() if isinstance(value, int | float)]
-        rows = [[key.replace("_", " "), *(_number(of.get(key)) for of in columns.values())] for key in keys]
+        rows = [
+            {first: key.replace("_", " ")} | {name: of.get(key) for name, of in columns.items()}
+            for key in keys
+            if any(of.get(key) for of in columns.values())
+        ]
         if rows:
-            chapter.tables.append(Table([first, *columns], [row for row in rows if set(row[1:]) - {"", "0"}], title))
+            chapter.tables.append(Table.of(rows, title, dict.fromkeys(columns, ".4g")))
     if checked:
-        rows = []
-        for name, unit in checked.items():
+        for unit in checked.values():
             accepted = f" ({unit['accepted']})" if unit["accepted"] else ""
             chapter.text += [f"{finding}{accepted}" for finding in unit["findings"]]
-            count = str(len(unit["findings"]) or "none")
-            rows.append([name, f"{unit['rows']:,}", unit["compared_with"] or "first version", count])
-        chapter.tables.append(Table(["input", "rows", "compared with", "violations"], rows, "Checks of new data"))
+        rows = [
+            {
+                "input": name,
+                "rows": unit["rows"],
+                "compared with": unit["compared_with"] or "first version",
+                "violations": len(unit["findings"]) or "none",
+            }
+            for name, unit in checked.items()
+        ]
+        chapter.tables.append(Table.of(rows, "Checks of new data"))
     return chapter
 
 
@@ -208,15 +212,23 @@ def _leakage(leaks: dict[str, dict[str, Any]]) -> Chapter:
         "(exact), or as a near copy of a document. Unlabelled copies make an evaluation transductive: on other texts "
         "the scores may be lower. Copies in the task's own train rows are governed by the setting overlap."
     )
-    rows, examples = [], []
+    sources = [(task, source, of) for task, each in leaks.items() for source, of in each.get("sources", {}).items()]
+    rows = [
+        {"source": f"{task}: {source}", "documents": of["documents"]}
+        | {f"{split} {kind}": of[split][kind] for split in ("dev", "test") for kind in ("exact", "near")}
+        for task, source, of in sources
+    ]
+    examples = [
+        {
+            "task": task,
+            "test row": str(copy["row"]),
+            "copy": f"{source}: {copy['document']}",
+            "similarity": copy["similarity"],
+        }
+        for task, source, of in sources
+        for copy in of["test"]["examples"][:3]
+    ]
     for task, content in leaks.items():
-        for source, of in content.get("sources", {}).items():
-            counts = [f"{of[split][kind]:,}" for split in ("dev", "test") for kind in ("exact", "near")]
-            rows.append([f"{task}: {source}", f"{of['documents']:,}", *counts])
-            examples += [
-                [task, copy["row"], f"{source}: {copy['document']}", f"{copy['similarity']:.2f}"]
-                for copy in of["test"]["examples"][:3]
-            ]
         chapter.text += [
             f"{task}: {name} was imported; whether its training text has the test rows is unknown."
             for name in content.get("unknown", [])
@@ -226,18 +238,11 @@ def _leakage(leaks: dict[str, dict[str, Any]]) -> Chapter:
             for system, of in content.get("systems", {}).items()
             if of["refused"]
         ]
-    columns = ["source", "documents", "dev exact", "dev near", "test exact", "test near"]
-    chapter.tables.append(Table(columns, rows))
+    chapter.tables.append(Table.of(rows))
     if examples:
-        chapter.tables.append(Table(["task", "test row", "copy", "similarity"], examples, "Examples"))
+        chapter.tables.append(Table.of(examples, "Examples", {"similarity": ".2f"}))
     return chapter
 
 
 def _json(path: Path) -> dict[str, Any]:
     return read_json(path, made_by=f"the stage {path.parent.name}")
-
-
-def _number(value: Any) -> str:
-    if isinstance(value, int):
-        return f"{value:,}"
-    return f"{value:.4g}" if isinstance(value, float) else ""

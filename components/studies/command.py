@@ -45,7 +45,7 @@ ENCODERS = "trained encoders"
 STUDIES = {
     study.name: study
     for study in (
-        Study("ablation", "What is each technique of fine-tuning worth?", ENCODERS, "ablation:measure"),
+        Study("ablation", "What is each technique of fine-tuning worth?", ENCODERS, "tuned:ablation"),
         Study(
             "benefits",
             "Does transfer give a higher start, a higher slope and a higher asymptote?",
@@ -70,7 +70,7 @@ STUDIES = {
             EVALUATED,
             "evaluated:label_efficiency",
         ),
-        Study("layers", "Which layer gives the best features?", ENCODERS, "layers:measure"),
+        Study("layers", "Which layer gives the best features?", ENCODERS, "tuned:layers"),
         Study(
             "negative-transfer",
             "Which classes and slices does transfer hurt?",
@@ -104,7 +104,7 @@ STUDIES = {
             "which-source",
             "Which encoder or source task suits the task best, judged before fine-tuning?",
             ENCODERS,
-            "which_source:measure",
+            "transferability:which_source",
         ),
         Study(
             "word-order",

@@ -27,7 +27,8 @@ from components.core.errors import ConfigError, DataError
 from components.data.scoring.intervals import CONFIDENCE, Interval, interval
 from components.models.base import LanguageModel
 from components.models.transformer_xl import TransformerXL
-from components.studies.frame import EncoderName, Measured, Outputs, Row, Sheet, curves
+from components.reporting.findings import Drawing
+from components.studies.frame import EncoderName, Measured, Outputs, Row, Sheet, rate
 from components.studies.ngrams import estimate
 from components.tokenization.special import MASK, PAD, START
 from components.tokenization.store import TokenStore
@@ -43,6 +44,8 @@ REPEATS, TIMED = 5, 64
 RATIOS = (0.1, 0.5, 1.0)
 #: Segments of the text that contain the positions, which are one step apart within a segment.
 SEGMENTS = 8
+#: Column of the difference to n-grams.
+MINUS = "minus n-grams, nats per piece"
 #: Special pieces that no text contains.
 NEVER = (PAD, START, MASK)
 
@@ -80,10 +83,7 @@ def context_losses(
 
 def gain(before_P: Floats, after_P: Floats) -> Interval:
     """The mean decrease of the loss from one context to another, with its interval over the segments of the text."""
-    parts = np.array_split(before_P - after_P, SEGMENTS)
-    sums, sizes = (np.asarray([of(part) for part in parts], dtype=np.float64) for of in (np.sum, len))
-    without = (sums.sum() - sums) / (sizes.sum() - sizes)
-    return interval(np.asarray([sums.sum() / sizes.sum()]), without[None], sizes, confidence=CONFIDENCE)
+    return rate(*np.asarray([(part.sum(), len(part)) for part in np.array_split(before_P - after_P, SEGMENTS)]).T)
 
 
 def hardest(losses: Mapping[str, Floats], ratio: float) -> NDArray[np.int64]:
@@ -149,48 +149,55 @@ def effective_context(
     """
     if longest < 2 * step:
         raise ConfigError(f"--longest {longest}: must be at least two steps of {step}")
-    measured, timed = Measured([]), list[Row]()
+    sheets, timed, drawings = list[Sheet](), list[Row](), list[Drawing]()
     for group, models in _groups(outputs, encoder).items():
-        store = TokenStore(outputs.tokens(group), "heldout")
+        store = TokenStore(outputs.of("tokens", group), "heldout")
         ends = _ends(store, longest=longest, step=step, positions=positions)
         losses = {
             name: context_losses(model, store, ends, longest=longest, step=step, window=window)
             for name, (model, window) in models.items()
         }
-        rows, points = list[Row](), list[Row]()
-        for name, losses_CP in losses.items():
-            used = {f"context, r = {r:g}": effective(losses_CP[:, hardest(losses, r)], step) for r in RATIOS}
-            ends_at = {f"loss at {step}": float(losses_CP[0].mean()), f"at {longest}": float(losses_CP[-1].mean())}
-            rows.append({"encoder": name, **used, **ends_at, "gain": gain(losses_CP[0], losses_CP[-1])})
-            points += [{"encoder": name, "context": step * n, "loss": of.mean()} for n, of in enumerate(losses_CP, 1)]
-        measured.sheets.append(Sheet(rows, f"Held-out {group}, {len(ends)} positions"))
-        pairs: list[Row] = [
+        rows = [
             {
                 "encoder": name,
-                "against": other,
-                "difference of the gain": gain(of[0] - of[-1], against[0] - against[-1]),
+                **{f"context, r = {r:g}": effective(of[:, hardest(losses, r)], step) for r in RATIOS},
+                f"loss at {step}": float(of[0].mean()),
+                f"at {longest}": float(of[-1].mean()),
+                "gain": gain(of[0], of[-1]),
             }
             for name, of in losses.items()
-            for other, against in losses.items()
+        ]
+        pairs = [
+            {"encoder": name, "against": other, "difference of the gain": gain(of[0] - of[-1], rival[0] - rival[-1])}
+            for name, of in losses.items()
+            for other, rival in losses.items()
             if name != other
         ]
+        points = [
+            {"encoder": name, "context": step * n, "loss": float(loss_P.mean())}
+            for name, of in losses.items()
+            for n, loss_P in enumerate(of, 1)
+        ]
+        sheets.append(Sheet(rows, f"Held-out {group}, {len(ends)} positions"))
         if pairs:
-            measured.sheets.append(Sheet(pairs, f"Gain of the longest context, {group}"))
-        caption = f"{group}: loss (nats per piece) against the length of the context."
-        measured.figures.append(curves(points, caption, x="context", y="loss", by="encoder", ticks=False))
-        for context in [int(each) for each in costs.split(",") if each.strip()]:
-            if context + TIMED < store.tokens:
-                timed += [
-                    {"encoder": name} | cost(model, store, context=context) for name, (model, _) in models.items()
-                ]
-    measured.sheets.append(Sheet(timed, "Cost of evaluation, per piece", {"ratio": ",.1f"}))
-    measured.text.append(
+            about = f"Gain of the longest context, {group}"
+            sheets.append(Sheet(pairs, about, value="difference of the gain", reference=0.0))
+        drawings += Sheet(points, f"Held-out {group}", value="loss", x="context").drawing()
+        timed += [
+            {"encoder": name} | cost(model, store, context=context)
+            for context in (int(each) for each in costs.split(",") if each.strip())
+            if context + TIMED < store.tokens
+            for name, (model, _) in models.items()
+        ]
+    by = ("encoder", "context")
+    sheets.append(Sheet(timed, "Cost of evaluation, per piece", {"ratio": ",.1f"}, "ratio" * bool(timed), by=by))
+    text = (
         f"Context: the length from which more pieces lower the perplexity by less than {THRESHOLD:.0%} or not "
         "measurably, over the fraction r of the hardest positions (after Dai et al. 2019, appendix C). Intervals are "
         "over segments of the text, those of the ratio over timings. Carried state: the state of an LSTM or a memory; "
         "a Transformer with learned positions has none."
     )
-    return measured
+    return Measured(sheets, [text], figures=drawings)
 
 
 def _groups(outputs: Outputs, encoder: str) -> dict[str, dict[str, tuple[LanguageModel, int]]]:
@@ -199,7 +206,7 @@ def _groups(outputs: Outputs, encoder: str) -> dict[str, dict[str, tuple[Languag
     for (block, start), loaded in outputs.causal(encoder).items():
         corpus = "domain" if start == "adapted" else outputs.params.pretraining_corpus
         tokens, trained = f"{corpus}-{outputs.block(block).tokenizer}", outputs.params.pretrain.get(block)
-        directory = outputs.tokens(tokens)
+        directory = outputs.of("tokens", tokens)
         if loaded.tokenizer.fingerprint() != TokenStore(directory, "heldout").tokenizer_fingerprint:
             raise ConfigError(
                 f"{block}-{start}: has another vocabulary than the tokens in {directory} (it may be imported); name "
@@ -237,7 +244,7 @@ def beside_ngrams(
     held-out pieces; and those of shorter n-grams and contexts."""
     rows, points = list[Row](), list[Row]()
     for tokens, models in _groups(outputs, encoder).items():
-        train, heldout = (TokenStore(outputs.tokens(tokens), split) for split in ("train", "heldout"))
+        train, heldout = (TokenStore(outputs.of("tokens", tokens), split) for split in ("train", "heldout"))
         length = character_order if tokens.endswith("-char") else order
         ends = _ends(heldout, longest=longest, step=1, positions=positions)
         for name, (model, window) in models.items():
@@ -261,27 +268,22 @@ def beside_ngrams(
                     "read": counted,
                     "perplexity per word": per_word[0],
                     "of n-grams": per_word[1],
-                    "minus n-grams, nats per piece": gain(losses_CP[-1], by_order[length]),
+                    MINUS: gain(losses_CP[-1], by_order[length]),
                 }
             )
-            series = {
-                name: dict(enumerate(losses_CP, 1)),
-                f"n-grams of {tokens}": {n - 1: of for n, of in by_order.items()},
-            }
-            points += [
-                {"model": label, "context": context, "loss": loss_P.mean()}
-                for label, by_context in series.items()
-                for context, loss_P in by_context.items()
-            ]
-    caption = "Loss (nats per piece) against the number of pieces before; n-grams end at their length."
-    drawing = curves(points, caption, x="context", y="loss", by="model", ticks=False)
+            ngrams = [by_order[n] for n in sorted(by_order)]
+            for label, first, of in ((name, 1, [*losses_CP]), (f"n-grams of {tokens}, {name}", 0, ngrams)):
+                points += [
+                    {"model": label, "context": n, "loss": float(loss.mean())} for n, loss in enumerate(of, first)
+                ]
     text = (
         "N-grams count as many pieces of the corpus as the language model of their row has read of it (column read; "
         "interpolated modified Kneser-Ney, Chen and Goodman 1999). Both predict the same held-out pieces; the interval "
         "is over segments of the text. An adapted model has read general text before."
     )
     forms = dict.fromkeys(("perplexity per word", "of n-grams"), ",.1f")
-    return Measured([Sheet(rows, "Held-out text", forms)], text=[text], figures=[drawing])
+    sheet = Sheet(rows, "Held-out text", forms, MINUS, reference=0.0)
+    return Measured([sheet], [text], figures=Sheet(points, "Held-out text", value="loss", x="context").drawing())
 
 
 def _tokens_read(outputs: Outputs, name: str) -> int | None:

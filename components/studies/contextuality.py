@@ -6,29 +6,49 @@
 
 In an anisotropic space all vectors are similar. Each measure is therefore adjusted by its value for randomly sampled
 words: both similarities by the mean cosine of two of them (the anisotropy), the variance by the variance of equally
-many of them. The study also shows the senses of words (`components.studies.senses`).
+many of them.
+
+The senses of a word: its occurrences in two clusters; and pseudo-words (Schuetze 1998), which need no labels: in the
+sentences of two words both are replaced by the first of them, the vectors at these places are divided by 2-means, and
+the purity of the clusters is compared with that of a random assignment.
 
 Shape suffixes: N occurrences, U words of a sentence, D width.
 """
 
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from typing import Annotated
+from itertools import pairwise
+from pathlib import Path
+from typing import Annotated, Any
 
 import numpy as np
 import typer
 from numpy.typing import NDArray
+from sklearn.cluster import KMeans
+from sklearn.metrics import silhouette_score
 from sklearn.preprocessing import normalize
 
+from components.core.errors import DataError
 from components.data.scoring.intervals import CONFIDENCE, interval
 from components.models.encoder import Encoder
-from components.studies.frame import Corpus, EncoderName, Measured, Outputs, Row, Sheet, cell, curves
-from components.studies.occurrences import Position, Sentence, positions_of_words, sample, states, vectors_at
-from components.studies.senses import clearest, pseudo_words, senses_of
+from components.reporting import figures
+from components.reporting.figures import Cloud
+from components.reporting.findings import Drawing
+from components.studies.frame import Corpus, EncoderName, Measured, Outputs, Row, Sheet
+from components.studies.words import Floats, Sentence, evenly, of_letters, plain, planar, sample, search, word_vectors
 
-#: Number of randomly sampled occurrences for the anisotropy.
-RANDOM = 1000
+#: Minimum number of sentences with a measured word (5 in Ethayarajh 2019), maximum number of them that are used, number
+#: of words, and number of randomly sampled occurrences for the anisotropy.
+LEAST, MOST, WORDS, RANDOM = 5, 50, 400, 1000
+#: Minimum number of occurrences of the word with two senses, minimum fraction of them in each, maximum plotted, and
+#: number of examples of each sense.
+OCCURRENCES, SHARE, PLOTTED, EXAMPLES = 10, 0.2, 200, 3
+#: Number of pseudo-words, and of random assignments to their clusters.
+PSEUDO, ASSIGNED = 20, 100
 
-Floats = NDArray[np.floating]
+Ints = NDArray[np.int64]
+#: (number of the sentence, index of the word in it)
+Position = tuple[int, int]
 
 
 def likeness(vectors_ND: Floats) -> Floats:
@@ -52,40 +72,39 @@ def explainable_variance(vectors_ND: Floats) -> float:
     return float(squares[0] / squares.sum()) if squares.any() else 1.0
 
 
-def by_layer(
-    encoder: Encoder,
-    sentences: Sequence[Sentence],
-    words: Mapping[str, Sequence[Position]],
-    vectors: Mapping[Position, Sequence[Floats]],
-    random: Sequence[Position],
-) -> list[dict[str, Floats]]:
-    """Measure -> its values of every layer: one for each random occurrence, word, sentence and word."""
-    similar = [
-        [intra_sentence_similarity(layer_UD) for layer_UD in layers]
-        for _, indices, layers in states(encoder, sentences)
-        if len(indices) > 1
-    ]
-    measures = []
-    for layer, similar_of in enumerate(np.asarray(similar).T):
-        rng = np.random.default_rng(0)
-        random_ND, *words_ND = (
-            np.stack([vectors[position][layer] for position in of]) for of in (random, *words.values())
-        )
-        like = [random_ND[rng.choice(len(random_ND), len(word_ND), replace=False)] for word_ND in words_ND]
-        cone, own = likeness(random_ND), np.asarray([likeness(word_ND).mean() for word_ND in words_ND])
-        variance, of_random = (np.asarray([explainable_variance(of) for of in each]) for each in (words_ND, like))
-        measures.append(
-            {
-                "anisotropy": cone,
-                "self-similarity": own,
-                "self-similarity, adjusted": own - cone.mean(),
-                "within a sentence": similar_of,
-                "within a sentence, adjusted": similar_of - cone.mean(),
-                "variance": variance,
-                "variance, adjusted": variance - of_random,
-            }
-        )
-    return measures
+def of_layer(layer_MD: Floats, starts: Ints, words: Sequence[Ints], random: Ints) -> dict[str, Floats]:
+    """Measure -> its values: one for each random occurrence, word, sentence and word. `words` and `random` are numbers
+    of words in all sentences, which begin at `starts`."""
+    rng, random_ND = np.random.default_rng(0), layer_MD[random]
+    words_ND = [layer_MD[rows] for rows in words]
+    like = [random_ND[rng.choice(len(random_ND), len(word_ND), replace=False)] for word_ND in words_ND]
+    cone, own = likeness(random_ND), np.asarray([likeness(word_ND).mean() for word_ND in words_ND])
+    similar = np.asarray([intra_sentence_similarity(of) for of in np.split(layer_MD, starts[1:])])
+    variance, of_random = (np.asarray([explainable_variance(of) for of in each]) for each in (words_ND, like))
+    return {
+        "anisotropy": cone,
+        "self-similarity": own,
+        "self-similarity, adjusted": own - cone.mean(),
+        "within a sentence": similar,
+        "within a sentence, adjusted": similar - cone.mean(),
+        "variance": variance,
+        "variance, adjusted": variance - of_random,
+    }
+
+
+def positions_of_words(sentences: Sequence[Sentence], rng: np.random.Generator) -> dict[str, list[Position]]:
+    """At most `WORDS` words of letters in at least `LEAST` sentences: word -> one position in each of up to `MOST`."""
+    positions: dict[str, dict[int, Position]] = defaultdict(dict)
+    for number, of in enumerate(sentences):
+        for index, word in enumerate(map(plain, of)):
+            if of_letters(word):
+                positions[word].setdefault(number, (number, index))
+    frequent = {word: list(of.values()) for word, of in sorted(positions.items()) if len(of) >= LEAST}
+    if not frequent:
+        raise DataError(f"no word occurs in {LEAST} of the {len(sentences)} sentences; raise --sentences")
+    names = list(frequent)
+    kept = np.sort(rng.choice(len(names), min(WORDS, len(names)), replace=False))
+    return {names[index]: evenly(frequent[names[index]], MOST) for index in kept}
 
 
 def measure(
@@ -97,38 +116,33 @@ def measure(
     sentences: Annotated[int, typer.Option(help="Number of sentences.", min=10)] = 1500,
 ) -> Measured:
     """The three measures for each layer of one or several encoders, and the senses of a word and of pseudo-words."""
-    layers, moved, merged, senses = list[Row](), list[Row](), list[Row](), list[Row]()
-    directory, maps, lead = outputs.corpus(corpus), [], []
+    layers, moved, merged, senses, maps = list[Row](), list[Row](), list[Row](), list[Row](), list[Drawing]()
+    directory = outputs.of("corpus", corpus)
     for name, loaded in outputs.encoders(encoder).items():
         read = sample(directory, loaded.tokenizer.segmentation, count=sentences)
         rng = np.random.default_rng(0)
-        chosen = positions_of_words(read, rng)
-        everywhere = [(number, index) for number, of in enumerate(read) for index in range(len(of.spans))]
-        random = [everywhere[row] for row in np.sort(rng.choice(len(everywhere), min(RANDOM, len(everywhere)), False))]
-        vectors, words = vectors_at(loaded, read, chosen, random)
-        values = by_layer(loaded, read, words, vectors, [position for position in random if position in vectors])
+        positions = positions_of_words(read, rng)
+        vectors, starts = word_vectors(loaded, read)
+        words = {of: np.asarray([starts[number] + index for number, index in at]) for of, at in positions.items()}
+        random = np.sort(rng.choice(len(vectors[0]), min(RANDOM, len(vectors[0])), replace=False))
+        values = [of_layer(layer, starts, list(words.values()), random) for layer in vectors]
         layers += [{"encoder": name, "layer": number} | _intervals(of) for number, of in enumerate(values)]
         change = _intervals({key: values[-1][key] - values[0][key] for key in values[0]})
         moved.append({"encoder": name, "layers": len(values) - 1} | change)
-        merged.append({"encoder": name} | pseudo_words(loaded, read, words))
+        merged.append({"encoder": name} | pseudo_words(loaded, read, positions))
         # The same word for all encoders, for comparison.
-        word = word or clearest({word: np.stack([vectors[at][-1] for at in of]) for word, of in words.items()})
-        rows, drawing, silhouette = senses_of(loaded, directory, word, name)
-        senses += rows
-        maps.append(drawing)
-        lead.append(
-            f"{name}: from the embedding to the last layer, adjusted self-similarity changes by "
-            f"{cell(change['self-similarity, adjusted'])} and anisotropy by {cell(change['anisotropy'])}; the "
-            f"silhouette of two clusters of {word!r} is {silhouette:.2f}."
-        )
+        word = word or clearest({of: vectors[-1][rows] for of, rows in words.items()})
+        rows, drawing = senses_of(loaded, directory, word, name)
+        senses, maps = [*senses, *rows], [*maps, drawing]
+    forms = dict.fromkeys(values[0], ".3f")
+    shown = [key for key in forms if key == "anisotropy" or "adjusted" in key]
+    drawn = [drawing for key in shown for drawing in Sheet(layers, "By layer", value=key, x="layer").drawing()]
     sheets = [
-        Sheet(moved, "Change from the embedding to the last layer"),
+        Sheet(moved, "Change from the embedding to the last layer", value="self-similarity, adjusted", reference=0.0),
         Sheet(layers, "By layer; 0 is the embedding"),
-        Sheet(merged, "Pseudo-words: purity of two clusters in the last layer"),
+        Sheet(merged, "Pseudo-words: purity of two clusters in the last layer", value="gain", reference=0.0),
         Sheet(senses, f"Sentences with {word!r} nearest to the centre of each cluster"),
     ]
-    shown = [key for key in layers[0] if key == "anisotropy" or "adjusted" in key]
-    drawn = [curves(layers, f"{key}, by layer.", x="layer", y=key, by="encoder") for key in shown]
     text = (
         "Self-similarity: similarity of a word's vectors in different sentences; the lower it is, the more they depend "
         "on the context. Variance: fraction of the variance of a word's vectors that a single vector explains. "
@@ -136,8 +150,90 @@ def measure(
         "the anisotropy random occurrences. Pseudo-words: two words are written as one, and the clusters of its "
         "vectors compared with the words; chance is a random assignment."
     )
-    return Measured(sheets, lead, [text], [*drawn, *maps])
+    return Measured(sheets, [text], figures=[*drawn, *maps])
 
 
 def _intervals(values: Mapping[str, Floats]) -> Row:
     return {key: interval(of.astype(np.float64), confidence=CONFIDENCE) for key, of in values.items()}
+
+
+def last_vectors(encoder: Encoder, places: Sequence[tuple[Sentence, int]]) -> Floats:
+    """(N, D) vectors of the last layer at the places (sentence, word)."""
+    layers, starts = word_vectors(encoder, [sentence for sentence, _ in places])
+    last: Floats = layers[-1][starts + [index for _, index in places]]
+    return last
+
+
+def two_senses(vectors_ND: Floats) -> tuple[Ints, float]:
+    """2-means on the normalised vectors.
+
+    Returns:
+        (N,) cluster of each occurrence, 0 for the larger one; and the silhouette, 1 for clearly separated clusters.
+    """
+    directions_ND = normalize(vectors_ND)
+    if len(np.unique(directions_ND.round(5), axis=0)) < 2:
+        return np.zeros(len(vectors_ND), dtype=np.int64), 0.0
+    clusters_N = KMeans(2, n_init=5, random_state=0).fit_predict(directions_ND).astype(np.int64)
+    return clusters_N ^ (clusters_N.mean() > 0.5), float(silhouette_score(directions_ND, clusters_N))
+
+
+def purity(clusters_N: Ints, words_N: Ints) -> float:
+    """Share of the occurrences that belong to the most frequent word of their cluster."""
+    counts = np.zeros((2, 2))
+    np.add.at(counts, (clusters_N, words_N), 1)
+    return float(counts.max(1).sum() / len(words_N))
+
+
+def pseudo_words(
+    encoder: Encoder, sentences: Sequence[Sentence], words: Mapping[str, Sequence[Position]]
+) -> dict[str, Any]:
+    """The mean purity of the two clusters of pseudo-words in the last layer, that of random assignments, and the gain
+    with its interval over pseudo-words. Each is made of two words with similar numbers of occurrences."""
+    rng, pairs = np.random.default_rng(0), list[tuple[float, float]]()
+    by_count = sorted(words, key=lambda word: (-len(words[word]), word))
+    for first, second in list(pairwise(by_count))[: 2 * PSEUDO : 2]:
+        places = [
+            ([*sentences[number][:index], first, *sentences[number][index + 1 :]], index)
+            for number, index in (*words[first], *words[second])
+        ]
+        words_N = np.repeat([0, 1], [len(words[first]), len(words[second])])
+        clusters_N = two_senses(last_vectors(encoder, places))[0]
+        chance = np.mean([purity(clusters_N, rng.permutation(words_N)) for _ in range(ASSIGNED)])
+        pairs.append((purity(clusters_N, words_N), float(chance)))
+    means = np.mean(pairs, 0).tolist() if pairs else [None, None]
+    gain = interval(np.asarray([of - chance for of, chance in pairs]), confidence=CONFIDENCE) if pairs[1:] else None
+    return {"pseudo-words": len(pairs), "purity": means[0], "chance": means[1], "gain": gain}
+
+
+def senses_of(encoder: Encoder, corpus: Path, word: str, name: str) -> tuple[list[Row], Drawing]:
+    """The occurrences of a word in the last layer in two clusters: rows of examples, and a map."""
+    occurrences = search(corpus, encoder.tokenizer.segmentation, word, count=PLOTTED)
+    if len(occurrences) < OCCURRENCES:
+        raise DataError(f"{word!r}: occurs {len(occurrences)} times in the corpus; at least {OCCURRENCES} are needed")
+    directions_ND = normalize(last_vectors(encoder, occurrences))
+    clusters_N, silhouette = two_senses(directions_ND)
+    positions_N2 = planar(directions_ND)
+    rows, clouds = list[Row](), {}
+    for cluster in np.unique(clusters_N):
+        members = np.flatnonzero(clusters_N == cluster)
+        nearest = members[np.argsort(-(directions_ND[members] @ directions_ND[members].mean(0)), kind="stable")]
+        label = f"{'AB'[cluster]} ({len(members)})"
+        for sentence, index in (occurrences[row] for row in nearest[:EXAMPLES]):
+            around = sentence[max(0, index - 8) : index], [f"[{sentence[index]}]"], sentence[index + 1 : index + 9]
+            shown = " ".join(part for words in around for part in words)
+            rows.append({"encoder": name, "silhouette": silhouette, "cluster": label, "sentence": shown})
+        clouds[label] = Cloud(*positions_N2[members].T.tolist())
+    caption = f"{name}: occurrences of {word!r}, last layer, two principal components."
+    return rows, Drawing(figures.scatter(clouds), caption)
+
+
+def clearest(words: Mapping[str, Floats]) -> str:
+    """The word whose occurrences (N, D) form the clearest two clusters."""
+    best = ("", -1.0)
+    for word, vectors_ND in words.items():
+        if len(vectors_ND) >= 2 * OCCURRENCES and len(word) >= 3:
+            clusters_N, silhouette = two_senses(vectors_ND)
+            if silhouette > best[1] and clusters_N.mean() >= SHARE:
+                best = (word, silhouette)
+    # In a small sample no word may be frequent enough.
+    return best[0] or max(words, key=lambda word: len(words[word]))

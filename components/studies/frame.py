@@ -1,21 +1,24 @@
-"""What all studies share: access to the outputs of a run, and tables and figures from rows of values."""
+"""What all studies share: access to the outputs of a run, and the tables, figures and sentences of rows of values."""
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
+import numpy as np
 import typer
 
 from components.core.artifacts import MANIFEST, read_json, read_manifest
 from components.core.errors import ArtifactError, ConfigError, nearest
+from components.data.scoring.base import Floats
 from components.data.scoring.intervals import Interval
+from components.evaluation.aggregates import Scores
 from components.models import family as family_named
 from components.models.encoder import Encoder, load_encoder
 from components.reporting import figures
 from components.reporting.figures import Line
-from components.reporting.findings import Chapter, Drawing, Findings, Table
+from components.reporting.findings import Chapter, Drawing, Findings, Table, cell
 from components.settings.finetune import FinetuneSettings
 from components.settings.params import Block, Params
 from components.settings.systems import System
@@ -26,56 +29,111 @@ EveryTask = Annotated[str, typer.Option(help="Task; all of run.tasks by default.
 EncoderName = Annotated[str, typer.Option(help="Encoder, such as bert-adapted; one per family by default.")]
 Corpus = Annotated[Literal["domain", "general"], typer.Option(help="Corpus of the sentences.")]
 Budget = Annotated[int, typer.Option(help="Labels per class; 0: the largest budget up to 50.", min=0)]
-#: Start -> the stage that makes its encoder.
+#: Start -> the stage that makes its encoder; folder of the outputs -> the stage that writes it.
 STAGE_OF = {"scratch": "scratch", "vectors": "scratch", "pretrained": "pretrain", "adapted": "adapt"}
+WRITES = {"examples": "examples", "corpus": "ingest", "tokens": "tokenize", "tokenizer": "tokenizer"}
+WRITES |= {"evaluation": "evaluate"}
+#: Maximum number of rows of a figure without an axis; the table contains all.
+PLOTTED = 24
 #: Column -> value of one row: a text, a number, an interval, or None for an empty cell.
 Row = dict[str, Any]
 
 
 @dataclass
 class Sheet:
-    """A table of values. `forms`: column -> format of its numbers, other than three digits."""
+    """A table of values, its figure, and the sentence that answers the question of the study.
+
+    Attributes:
+        forms: column -> format of its numbers, other than three digits.
+        value: column of numbers or intervals that is drawn and answers the question; empty: none.
+        x: column of the horizontal axis, with one curve for each value of the first column; empty: intervals side by
+            side.
+        by: columns that name a row; by default those in words, and `x`.
+        reference: value that a difference is compared with.
+    """
 
     rows: Sequence[Row]
     title: str = ""
     forms: Mapping[str, str] = field(default_factory=dict)
+    value: str = ""
+    x: str = ""
+    by: Sequence[str] = ()
+    reference: float | None = None
+    logarithmic: bool = False
 
-    def table(self) -> Table:
-        """The table as text; the columns are those of the first row."""
-        columns = list(self.rows[0]) if self.rows else []
-        cells = [[cell(row[name], self.forms.get(name, ".3f")) for name in columns] for row in self.rows]
-        return Table(columns, cells, self.title)
+    def named(self) -> Iterator[tuple[str, Interval]]:
+        """The name of each row with a value, and the value."""
+        for row in self.rows:
+            if (of := row[self.value]) is not None:
+                names = [cell(row[key], self.forms.get(key, ".3g")) for key in self.by]
+                words = names or [value for value in row.values() if isinstance(value, str)]
+                words += [f"{self.x} {row[self.x]}"] if self.x else []
+                yield ", ".join(words), of if isinstance(of, Interval) else Interval(of, of, of)
+
+    def lead(self) -> list[str]:
+        """The highest value, or those that are clearly not the reference."""
+        values, form = dict(self.named()) if self.value else {}, self.forms.get(self.value, ".3f")
+        if not values:
+            return []
+        about = f"{self.title}: " if self.title else ""
+        if self.reference is None:
+            best = max(values, key=lambda name: values[name].mean)
+            return [f"{about}{self.value} is highest for {best}: {cell(values[best], form)}."]
+        clear = [name for name, of in values.items() if not of.low <= self.reference <= of.high and of.low < of.high]
+        listed = "; ".join(f"{name} {cell(values[name], form)}" for name in clear) or f"none of {len(values)}"
+        return [f"{about}{self.value} is clearly not {self.reference:g} for {listed}."]
+
+    def drawing(self) -> list[Drawing]:
+        caption = f"{self.title}: {self.value}" if self.title else self.value
+        if self.value and self.x:
+            labels = {"x_label": self.x, "y_label": self.value}
+            svg = figures.lines(self._lines(), **labels, ticks=True, logarithmic=self.logarithmic)
+            return [Drawing(svg, f"{caption}, by {self.x}.")]
+        values = sorted(self.named(), key=lambda of: of[1].mean)[:PLOTTED] if self.value else []
+        bounded = {name: of for name, of in values if of.low < math.inf}
+        if not bounded:
+            return []
+        most = max((of.mean for of in bounded.values() if of.mean < math.inf), default=0.0)
+        entries = {
+            name: (min(of.mean, max(most, of.low)), of.low, of.high if of.high < math.inf else None)
+            for name, of in bounded.items()
+        }
+        options: dict[str, Any] = {"reference": self.reference, "logarithmic": self.logarithmic}
+        return [Drawing(figures.ranges(entries, x_label=self.value, **options), f"{caption}.")]
+
+    def _lines(self) -> dict[str, Line]:
+        by, *_ = self.rows[0]
+        points: dict[str, list[tuple[float, Any]]] = {}
+        for row in self.rows:
+            if row[self.value] is not None:
+                points.setdefault(row[by], []).append((float(row[self.x]), row[self.value]))
+        lines = {}
+        for name, of in points.items():
+            bounds = [value if isinstance(value, Interval) else Interval(value, value, value) for _, value in of]
+            mean, low, high = ([getattr(value, key) for value in bounds] for key in ("mean", "low", "high"))
+            lines[name] = Line([x for x, _ in of], mean, *((low, high) if low != high else ()))
+        return lines
 
 
 @dataclass
 class Measured:
-    """What a study measures: tables, sentences that answer its question, explanations and figures."""
+    """What a study measures: tables, further sentences that answer its question, explanations and further figures."""
 
-    sheets: list[Sheet]
-    lead: list[str] = field(default_factory=list)
-    text: list[str] = field(default_factory=list)
-    figures: list[Drawing] = field(default_factory=list)
+    sheets: Sequence[Sheet]
+    text: Sequence[str] = ()
+    lead: Sequence[str] = ()
+    figures: Sequence[Drawing] = ()
 
     def findings(self, name: str, title: str) -> Findings:
         """The chapter with this title, and the values of the tables by their titles."""
-        chapter = Chapter(title, self.lead, self.text, [sheet.table() for sheet in self.sheets], self.figures)
-        rows = {sheet.title or name: [dict(row) for row in sheet.rows] for sheet in self.sheets}
-        plain = {of: [{key: _plain(value) for key, value in row.items()} for row in part] for of, part in rows.items()}
-        return Findings(chapter, plain)
-
-
-def cell(value: Any, form: str = ".3f") -> str:
-    """`0.512 [0.480, 0.544]`; `0.512` for a number and for an interval without width; an empty text for None."""
-    if isinstance(value, Interval):
-        return bounds(value, form)
-    if isinstance(value, bool) or value is None:
-        return "yes" if value else ""
-    return f"{value:,}" if isinstance(value, int) else format(value, form) if isinstance(value, float) else str(value)
-
-
-def bounds(value: Interval, form: str = ".3f") -> str:
-    mean, low, high = (format(of, form) for of in (value.mean, value.low, value.high))
-    return f"{mean} [{low}, {high}]" if value.low < value.high else mean
+        lead = [*self.lead, *(sentence for sheet in self.sheets for sentence in sheet.lead())]
+        drawings = [*self.figures, *(drawing for sheet in self.sheets for drawing in sheet.drawing())]
+        tables = [Table.of(sheet.rows, sheet.title, sheet.forms) for sheet in self.sheets]
+        numbers = {
+            sheet.title or name: [{key: _plain(value) for key, value in row.items()} for row in sheet.rows]
+            for sheet in self.sheets
+        }
+        return Findings(Chapter(title, lead, list(self.text), tables, drawings), numbers)
 
 
 def _plain(value: Any) -> Any:
@@ -85,40 +143,10 @@ def _plain(value: Any) -> Any:
     return None if isinstance(value, float) and math.isinf(value) else value
 
 
-def interval_of(entry: Mapping[str, Any]) -> Interval:
-    """An interval of evaluation.json."""
-    return Interval(*(entry[key] for key in ("mean", "low", "high")))
-
-
-def curves(
-    rows: Iterable[Row], caption: str, *, x: str, y: str, by: str, dashed: Sequence[str] = (), **options: Any
-) -> Drawing:
-    """Lines of the column `y` against `x`, one for each value of `by`, with the bands of intervals."""
-    points: dict[str, list[tuple[float, Any]]] = {}
-    for row in rows:
-        if row[y] is not None:
-            points.setdefault(row[by], []).append((row[x], row[y]))
-    lines = {}
-    for name, of in points.items():
-        values = [value if isinstance(value, Interval) else Interval(value, value, value) for _, value in of]
-        mean, low, high = ([getattr(value, key) for value in values] for key in ("mean", "low", "high"))
-        band: tuple[Any, Any] = (low, high) if low != high else (None, None)
-        lines[name] = Line([float(at) for at, _ in of], mean, band[0], band[1], dashed=name in dashed)
-    shown: dict[str, Any] = {"x_label": x, "y_label": y, "ticks": True} | options
-    return Drawing(figures.lines(lines, **shown), caption)
-
-
-def spread(
-    rows: Sequence[Row], caption: str, *, by: str, value: str, reference: float | None = None, **options: Any
-) -> Drawing:
-    """Intervals of the column `value` side by side; a bound of infinity is an arrow."""
-    most = max((of.mean for row in rows if (of := row[value]) and of.mean < math.inf), default=0.0)
-    entries = {
-        row[by]: (min(of.mean, max(most, of.low)), of.low, of.high if of.high < math.inf else None)
-        for row in rows
-        if (of := row[value]) is not None and of.low < math.inf
-    }
-    return Drawing(figures.ranges(entries, x_label=value, reference=reference, **options), caption)
+def rate(above_P: Floats, below_P: Floats, *, within: tuple[float, float] = (-math.inf, math.inf)) -> Interval:
+    """The ratio of two sums over P parts of a text, with the interval by leaving out each part."""
+    values = above_P.sum() - np.append(0, above_P), np.maximum(below_P.sum() - np.append(0, below_P), 1)
+    return Scores([0], (values[0] / values[1])[None], below_P, within=within).interval()
 
 
 @dataclass
@@ -151,6 +179,10 @@ class Outputs:
             raise ConfigError(f"--task: unknown task {name!r}{nearest(name, self.params.data.tasks)}")
         return name or self.params.run.tasks[0]
 
+    def of(self, folder: str, name: str) -> Path:
+        """An output directory of a task, a corpus or a vocabulary: `folder` is a key of WRITES."""
+        return self.directory(folder, name, stage=f"{WRITES[folder]} --item {name}")
+
     def evaluations(self, name: str, part: str, *, needs: str) -> dict[str, dict[str, Any]]:
         """Task -> content of evaluation.json, of the named task or of all of run.tasks.
 
@@ -166,20 +198,7 @@ class Outputs:
 
     def evaluation(self, task: str) -> dict[str, Any]:
         """The content of a task's evaluation.json."""
-        path = self.directory("evaluation", task, stage=f"evaluate --item {task}")
-        return read_json(path / "evaluation.json", made_by="the stage evaluate")
-
-    def examples(self, task: str) -> Path:
-        """The output directory of the stage `examples`: a task's labelled rows."""
-        return self.directory("examples", task, stage=f"examples --item {task}")
-
-    def corpus(self, name: str) -> Path:
-        """The output directory of the stage `ingest`."""
-        return self.directory("corpus", name, stage=f"ingest --item {name}")
-
-    def tokens(self, name: str) -> Path:
-        """The output directory of the stage `tokenize`."""
-        return self.directory("tokens", name, stage=f"tokenize --item {name}")
+        return read_json(self.of("evaluation", task) / "evaluation.json", made_by="the stage evaluate")
 
     def split_name(self, encoder: str) -> tuple[str, str]:
         """`bert-adapted` or `bert/adapted` -> (`bert`, `adapted`); `bert` -> its adapted or else pretrained encoder;

@@ -1,33 +1,33 @@
-"""Features of a frozen encoder for a task's rows, per layer: one vector per text, or per word for tagging; and logistic
-regressions on them and on the scalar mix of the layers.
+"""A task for the studies of encoders, features of a frozen encoder for its rows, per layer, and how well they suit the
+labels (LogME; You et al. 2021).
 
-Shape suffixes: S sequences, U units, L layers, M vectors of N rows, D width, C labels.
+Shape suffixes: S sequences, U units, M vectors of N rows, D width, F features, R rank, C labels.
 """
 
 from __future__ import annotations
 
-import warnings
+import math
 from dataclasses import dataclass
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from sklearn.exceptions import ConvergenceWarning
-from sklearn.linear_model import LogisticRegression
 from torch import Tensor
-from torch.nn import functional as F
 
 from components.core.errors import ConfigError
 from components.data.scoring import Scoring
+from components.data.scoring.base import Floats
 from components.data.tasks.budgets import ALL, sample_rows
-from components.data.tasks.data import Answer, Split
+from components.data.tasks.data import Split
 from components.data.tasks.examples import TaskFacts, read_facts, read_split, strata_of
 from components.data.tasks.kinds import scoring_for
+from components.evaluation.aggregates import unit
 from components.learners.task_models.kinds import find_task
 from components.learners.task_models.model import run_over
 from components.learners.task_models.pooling import masked_mean
 from components.models.base import Batch
 from components.models.encoder import Encoder
+from components.reporting.evaluations import labels_at
 from components.settings.finetune import FinetuneSettings
 from components.studies.frame import Outputs
 
@@ -39,7 +39,7 @@ MOST = 50
 
 @dataclass(frozen=True)
 class Labelled:
-    """A task for the studies of frozen encoders: labels are sampled from train; dev is empty if none is named."""
+    """A task for the studies of encoders: labels are sampled from train; dev is empty if none is named."""
 
     facts: TaskFacts
     train: Split
@@ -48,7 +48,7 @@ class Labelled:
     @classmethod
     def of(cls, outputs: Outputs, task: str) -> Labelled:
         """Read a task. The test split is not read."""
-        directory = outputs.examples(task)
+        directory = outputs.of("examples", task)
         facts = read_facts(directory)
         if facts.kind not in LABELLED:
             raise ConfigError(
@@ -62,10 +62,19 @@ class Labelled:
         """The metrics of the task."""
         return scoring_for(self.facts.kind, self.facts.labels)
 
+    @property
+    def where(self) -> str:
+        """Where fine-tuned systems are scored."""
+        return "on dev" if self.facts.selection == "dev" else "by cross-validation"
+
     def budget(self, requested: int) -> int:
         """`requested`; if it is 0 the task's largest budget up to `MOST`, or its smallest if all are larger."""
         small = [budget for budget in self.facts.budgets if budget != ALL and budget <= MOST]
         return requested or max(small, default=self.facts.budgets[0])
+
+    def described(self, budget: int) -> str:
+        """A label budget as text, such as "20 labels a class"."""
+        return labels_at(budget, unit(self.scoring))
 
     def sample(self, budget: int, *, seed: int) -> Split:
         """The train rows of a run with this budget and seed."""
@@ -75,14 +84,6 @@ class Labelled:
 def numbers_of(split: Split) -> NDArray[np.int64]:
     """(M,) labels of all vectors of a split, in the order of the rows."""
     return np.concatenate([*split.targets, np.zeros(0)]).astype(np.int64)
-
-
-def answers_of(kind: str, split: Split, probabilities_MC: NDArray[np.floating]) -> list[Answer]:
-    """(M, C) probabilities of vectors -> answers to the rows: probabilities of a text, tag numbers of a sentence."""
-    if kind != "tagging":
-        return list(probabilities_MC.astype(np.float32))
-    ends = np.cumsum([len(target) for target in split.targets])
-    return [part.argmax(1).astype(np.float32) for part in np.split(probabilities_MC, ends[:-1])]
 
 
 def layer_vectors(encoder: Encoder, split: Split, *, kind: str, settings: FinetuneSettings) -> list[Tensor]:
@@ -96,16 +97,15 @@ def layer_vectors(encoder: Encoder, split: Split, *, kind: str, settings: Finetu
     def of_batch(batch: Batch) -> list[Tensor]:
         hidden = model.hidden_states(batch["tokens"], batch["lengths"], batch.get("segments"))
         widths[:] = [layer.shape[-1] for layer in hidden]
+        counts = torch.bincount(batch["rows"])
         if task.reads == "units":
             words_SUD = torch.cat([model.unit_states(layer, batch["units"]).float() for layer in hidden], dim=-1)
-            parts: dict[int, list[Tensor]] = {}
-            for row, words, length in zip(
-                batch["rows"].tolist(), words_SUD, batch["unit_lengths"].tolist(), strict=True
-            ):
-                parts.setdefault(row, []).append(words[:length])
-            return [torch.cat(parts[row]) for row in sorted(parts)]
+            # The sequences of a row stand together.
+            lengths = batch["unit_lengths"].tolist()
+            words = [of[:length] for of, length in zip(words_SUD, lengths, strict=True)]
+            ends = counts.cumsum(0).tolist()
+            return [torch.cat(words[end - count : end]) for end, count in zip(ends, counts.tolist(), strict=True)]
         pooled_SD = torch.cat([masked_mean(layer, batch["lengths"]).float() for layer in hidden], dim=-1)
-        counts = torch.bincount(batch["rows"])
         sums = pooled_SD.new_zeros(len(counts), pooled_SD.shape[1]).index_add_(0, batch["rows"], pooled_SD)
         return list((sums / counts[:, None]).unsqueeze(1))
 
@@ -118,66 +118,36 @@ def layer_vectors(encoder: Encoder, split: Split, *, kind: str, settings: Finetu
     return list(joined.split(widths, dim=1))
 
 
-#: Strengths of the L2 penalty (1 / C), the strongest first, and maximum number of solver steps.
-PENALTIES = (1000.0, 100.0, 10.0, 1.0)
-STEPS = 100
-
-Floats = NDArray[np.float64]
-Labels = NDArray[np.int64]
+#: Bounds of the logarithm of alpha / beta, for features whose largest singular value is 1.
+BOUNDS = (-30.0, 30.0)
 
 
-def normalised(train_LMD: Tensor, dev_LMD: Tensor) -> tuple[Tensor, Tensor]:
-    """Every feature with mean 0 and std 1 on train."""
-    mean, std = train_LMD.mean(1, keepdim=True), train_LMD.std(1, correction=0, keepdim=True)
-    std = std.where(std > 1e-6, 1.0)
-    return (train_LMD - mean) / std, (dev_LMD - mean) / std
+def logme(features_NF: Floats, targets_NC: Floats) -> float:
+    """The maximum log evidence in nats per row, mean over the columns of the targets (You et al. 2021).
 
+    A linear model y = F w + noise with w ~ N(0, 1/alpha) and noise ~ N(0, 1/beta) has the evidence p(y | F, alpha,
+    beta). With r = alpha / beta, U and s of the SVD of F, and the best beta,
 
-def regressed(x_MD: Floats, labels: Labels, dev_MD: Floats, *, classes: int) -> list[Floats]:
-    """(M, C) probabilities on dev of logistic regressions, one per penalty. Labels that are not in the sample have
-    probability 0."""
-    if len(np.unique(labels)) == 1:
-        return [np.eye(classes)[np.full(len(dev_MD), labels[0])]]
-    # Each fit is initialised with the previous one, which has a stronger penalty.
-    regression = LogisticRegression(max_iter=STEPS, warm_start=True)
-    predicted: list[Floats] = []
-    for penalty in PENALTIES:
-        with warnings.catch_warnings():
-            # Reaching the maximum number of steps is acceptable.
-            warnings.simplefilter("ignore", ConvergenceWarning)
-            regression.set_params(C=1 / penalty).fit(x_MD, labels)
-        probabilities = np.zeros((len(dev_MD), classes))
-        probabilities[:, regression.classes_] = regression.predict_proba(dev_MD)
-        predicted.append(probabilities)
-    return predicted
+        log p / N = -(log(2 pi m) + 1) / 2 - sum log(1 + s^2 / r) / 2N,    m = (|y|^2 - sum s^2 (U y)^2 / (s^2 + r)) / N
 
-
-def mixed(x_LMD: Tensor, labels: Labels, dev_LMD: Tensor, *, classes: int, penalty: float) -> tuple[Floats, Floats]:
-    """Logistic regression on a scalar mix of layers (Peters et al. 2018, equation 1), fitted jointly by L-BFGS, with
-    the same penalty as `regressed`.
-
-    Returns:
-        (M, C) probabilities on dev, and the (L,) weights of the layers, which sum to 1.
+    Args:
+        features_NF: features of N rows, neither centred nor scaled, as in the paper.
+        targets_NC: one column per label, 1 for the rows with this label; or one column of values. Constant columns are
+            ignored.
     """
-    scores_L = torch.zeros(len(x_LMD), requires_grad=True)
-    weight_CD = torch.zeros(classes, x_LMD.shape[2], requires_grad=True)
-    bias_C = torch.zeros(classes, requires_grad=True)
-    targets = torch.from_numpy(labels)
-    # Of two labels, scikit-learn penalises the difference of the weights, whose square is twice the sum of theirs.
-    strength = penalty if len(np.unique(labels)) == 2 else penalty / 2
-    solver = torch.optim.LBFGS(
-        [scores_L, weight_CD, bias_C], max_iter=STEPS, tolerance_grad=1e-4, line_search_fn="strong_wolfe"
-    )
+    from scipy.optimize import minimize_scalar  # the import takes half a second
 
-    def logits(x: Tensor) -> Tensor:
-        return F.linear(torch.einsum("l,lmd->md", scores_L.softmax(0), x), weight_CD, bias_C)
+    u_NR, sizes_R, _ = np.linalg.svd(np.asarray(features_NF, dtype=np.float64), full_matrices=False)
+    # The evidence does not depend on the scale of the features, but the bounds of r do.
+    squares_R = np.square(sizes_R / max(sizes_R[0], 1e-300))
+    count, values = len(u_NR), []
+    for y_N in (column for column in np.asarray(targets_NC, dtype=np.float64).T if np.ptp(column)):
+        along_R = np.square(u_NR.T @ y_N)
 
-    def closure() -> Tensor:
-        solver.zero_grad()
-        loss = F.cross_entropy(logits(x_LMD), targets, reduction="sum") + strength * weight_CD.square().sum()
-        loss.backward()
-        return loss
+        def lost(logarithm: float, along_R: Floats = along_R, total: float = float(y_N @ y_N)) -> float:
+            ratio = math.exp(logarithm)
+            mean = max((total - float((squares_R / (squares_R + ratio) * along_R).sum())) / count, 1e-12)
+            return (math.log(2 * math.pi * mean) + 1 + float(np.log1p(squares_R / ratio).sum()) / count) / 2
 
-    solver.step(closure)
-    with torch.no_grad():
-        return logits(dev_LMD).softmax(1).numpy(), scores_L.softmax(0).numpy()
+        values.append(-minimize_scalar(lost, bounds=BOUNDS, method="bounded", options={"xatol": 1e-6}).fun)
+    return float(np.mean(values))

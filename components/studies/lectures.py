@@ -11,13 +11,13 @@ import datetime
 import re
 import shlex
 import time
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from itertools import product
 from pathlib import Path
 from typing import Any, Final
 
+import jinja2
 import yaml
 
 from components.core.artifacts import read_json, write_atomic, write_json
@@ -57,30 +57,31 @@ class Cells(Section):
         if self.table not in table.title or not {self.column, *self.where} <= set(table.columns):
             return []
         wanted = {table.columns.index(key): [of] if isinstance(of, str) else of for key, of in self.where.items()}
-        return [row for row in table.rows if all(row[place] in of for place, of in wanted.items())]
+        return [
+            row
+            for row in table.rows
+            if row[table.columns.index(self.column)] and all(row[place] in of for place, of in wanted.items())
+        ]
 
     def of(self, tables: Sequence[Table], *, each: bool) -> dict[str, Interval]:
         """Name of the row -> value. Numbers without an interval are no evidence and left out.
 
         Args:
-            each: raise a LookupError unless each combination of `where` has one cell, and it has an interval.
+            each: raise a LookupError unless every cell has an interval, and each combination of `where` has one cell.
         """
-        values: dict[str, Interval] = {}
-        combinations = Counter[tuple[str, ...]]()
-        several = sum(bool(self.rows(table)) for table in tables) > 1
-        for table in tables:
-            for row in self.rows(table):
-                combinations[tuple(row[table.columns.index(key)] for key in self.where)] += 1
-                if value := interval_in(row[table.columns.index(self.column)]):
-                    # The cells in words name the row.
-                    worded = [of for of in row if re.match(r"[^\W\d]", of) and "[" not in of][:3]
-                    name = ", ".join(worded) or f"{table.columns[0]} = {row[0]}"
-                    name = f"{table.title}, {name}" if several else name
-                    # Cells that no word tells apart.
-                    name += f" ({len(values) + 1})" * (name in values)
-                    values[name] = Interval(*(self.times * of for of in (value.mean, value.low, value.high)))
-        wanted = {*product(*([of] if isinstance(of, str) else of for of in self.where.values()))}
-        if each and not (combinations.keys() == wanted and len(values) == combinations.total() == len(wanted)):
+        values, fitting = dict[str, Interval](), [(table, row) for table in tables for row in self.rows(table)]
+        several = len({table.title for table, _ in fitting}) > 1
+        for table, row in fitting:
+            if value := interval_in(row[table.columns.index(self.column)]):
+                # The cells in words name the row.
+                worded = [of for of in row if re.match(r"[^\W\d]", of) and "[" not in of][:3]
+                name = ", ".join([table.title] * several + (worded or [f"{table.columns[0]} = {row[0]}"]))
+                # Cells that no word tells apart.
+                name += f" ({len(values) + 1})" * (name in values)
+                values[name] = Interval(*(self.times * of for of in (value.mean, value.low, value.high)))
+        keys = [tuple(row[table.columns.index(key)] for key in self.where) for table, row in fitting]
+        wanted = product(*([of] if isinstance(of, str) else of for of in self.where.values()))
+        if each and not (len(values) == len(keys) and (not self.where or sorted(keys) == sorted(wanted))):
             raise LookupError(self.column)
         return values
 
@@ -257,52 +258,22 @@ def write_pages(claims: Mapping[str, Claim], output: Path) -> None:
 
 def pages(claims: Mapping[str, Claim], entries: Mapping[str, Entry]) -> dict[str, str]:
     """Path -> content of lectures.md and of the files beside it."""
-    answers = {name: claim.judge(entries.get(name)) for name, claim in claims.items()}
-    summary = [
-        [claim.section, f"[{name}](#{name})", answers[name][0], answers[name][1]] for name, claim in claims.items()
-    ]
-    files, lines = dict[str, str](), list[str]()
+    loader = jinja2.PackageLoader("components.studies", "")
+    template = jinja2.Environment(loader=loader, keep_trailing_newline=True).get_template(f"{PAGE}.j2")
+    files, described = dict[str, str](), []
     for name, claim in claims.items():
-        answer, number = answers[name]
-        lines += ["", f"## {name}", "", claim.says, "", f"**{answer.capitalize()}.** {number}".rstrip(), ""]
-        lines += [f"Measured: {claim.measure} Needs: {claim.needs}.", ""]
-        if answer == UNMEASURED:
-            lines.append(f"`{claim.command(claim.run)}`")
-            continue
-        entry = entries[name]
-        tables = [Table(**table) for table in entry["tables"]]
-        shown = [table for table in tables if claim.table in table.title][:1]
-        for table in shown:
-            # The rows that decide are first.
-            decisive = [row for rule in claim.rules for row in rule.rows(table)]
-            rows = list(dict.fromkeys(map(tuple, [*decisive, *table.rows])))[:ROWS]
-            lines += [*_markdown(Table(table.columns, rows, table.title)), ""]
-        if len(tables) > len(shown) or any(len(table.rows) > ROWS for table in shown):
-            file = f"{FOLDER}/{name}.md"
-            files[file] = (
-                "\n".join([f"# {name}", *(line for table in tables for line in ("", *_markdown(table)))]) + "\n"
-            )
-            lines += [f"[All tables]({file}).", ""]
-        lines += [line for caption in entry["captions"] for line in (f"![{caption}]({FOLDER}/{name}-1.svg)", "")]
-        by = f"`{entry['command']}`; {entry['processor']}; commit {entry['commit'][:7]}"
-        took = f"; {entry['seconds']} s" if entry["seconds"] is not None else ""
-        lines.append(f"<sub>{by}; {entry['date']}{took}.</sub>")
-    head = [
-        "# The lectures, measured",
-        "",
-        "What lectures on transfer learning say, beside what small models measure. A claim agrees if the interval of",
-        "its measure excludes the opposite, does not agree if it excludes the claim, else it is not shown; the",
-        "rules are in [claims.yaml](../experiments/lectures/claims.yaml). `headstart lectures` repeats everything,",
-        "`headstart lectures CLAIM` one claim, `--judge` applies the rules again; `--params` names a run of your own.",
-        "",
-        *_markdown(Table(["lecture", "claim", "verdict", "decisive number, with its interval"], summary)),
-    ]
-    return {PAGE: "\n".join([*head, *lines]) + "\n"} | files
-
-
-def _markdown(table: Table) -> list[str]:
-    def row(cells: Sequence[str]) -> str:
-        return f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |"
-
-    title = [f"{table.title}:", ""] if table.title else []
-    return [*title, row(table.columns), row(["---"] * len(table.columns)), *map(row, table.rows)]
+        answer, number = claim.judge(entries.get(name))
+        of: dict[str, Any] = {"name": name, "claim": claim, "answer": answer, "number": number}
+        if answer != UNMEASURED:
+            tables = [Table(**table) for table in entries[name]["tables"]]
+            of |= {"entry": entries[name], "further": len(tables) > 1}
+            for table in [table for table in tables if claim.table in table.title][:1]:
+                # The rows that decide are first.
+                rows = [row for rule in claim.rules for row in rule.rows(table)]
+                shown = list(dict.fromkeys(map(tuple, [*rows, *table.rows])))[:ROWS]
+                of |= {"shown": Table(table.columns, shown, table.title)}
+                of["further"] |= len(table.rows) > ROWS
+            if of["further"]:
+                files[f"{FOLDER}/{name}.md"] = template.render(name=name, whole=tables)
+        described.append(of)
+    return {PAGE: template.render(claims=described, folder=FOLDER)} | files

@@ -27,7 +27,6 @@ from components.serving.generation import require_output_layer
 from components.serving.likelihood import Gap, causal_log_probs, gap_between, masked_log_probs
 from components.tokenization import Tokenizer
 from components.tokenization.special import UNK
-from components.tokenization.words import encode_words
 
 #: Objectives of language models.
 OBJECTIVES: Final = ("causal", "masked", "permuted")
@@ -79,31 +78,21 @@ def answer_scores(
 
 
 def pieces(tokenizer: Tokenizer, before: str, answer: str, after: str) -> tuple[list[int], list[int], list[int]]:
-    """The pieces of each part. The answer and the text after it are tokenized as continuations of the text before,
-    with or without a space in between as in the prompt."""
-    parts = [part for part in (before, answer, after.strip()) if part]
-    (joined,) = encode_words(tokenizer, [parts])
-    ends = (joined.spans[:, 1] + 1).tolist()
-    encoded = [joined.ids[start:end].tolist() for start, end in zip([0, *ends], ends, strict=False)]
-    if before:
-        # No space before the beginning of a text.
-        encoded[0] = tokenizer.encode_batch([before])[0].tolist()
-    else:
-        encoded.insert(0, [])
-    follows = [piece for part in encoded[2:] for piece in part]
-    if follows and not after[0].isspace():
-        space = " " if tokenizer.leads_with_space else ""
-        alone, whole = (ids.tolist() for ids in tokenizer.encode_batch([f"{space}{answer}", f"{space}{answer}{after}"]))
-        # Only if the pieces of the answer remain the same.
-        follows = whole[len(alone) :] if whole[: len(alone)] == alone else follows
-    return encoded[0], encoded[1], follows
+    """The pieces of each part of the whole text, with a space between the text before and the answer. A piece of two
+    parts belongs to the answer."""
+    start = f"{before} " if before else ""
+    ids, offsets = tokenizer.encode_with_offsets(f"{start}{answer}{after}")
+    first = sum(int(end <= len(before)) for _, end in offsets)
+    last = sum(int(begin < len(start) + len(answer)) for begin, _ in offsets)
+    parts = ids.tolist()
+    return parts[:first], parts[first:last], parts[last:]
 
 
 def unknown_words(system: str, encoder: Encoder, candidates: Sequence[Sequence[str]]) -> list[str]:
     """A sentence about answers with unknown words, which all have the probability of the unknown piece."""
     distinct = list(dict.fromkeys(answer for row in candidates for answer in row))
-    encoded = encode_words(encoder.tokenizer, [[answer] for answer in distinct])
-    unknown = [answer for answer, of in zip(distinct, encoded, strict=True) if (of.ids == UNK).any()]
+    encoded = encoder.tokenizer.encode_batch([f" {answer}" for answer in distinct])
+    unknown = [answer for answer, ids in zip(distinct, encoded, strict=True) if (ids == UNK).any()]
     if not unknown:
         return []
     named = ", ".join(map(repr, unknown[:5])) + (" ..." if len(unknown) > 5 else "")

@@ -6,7 +6,6 @@ Shape suffixes: V vocabulary, D width, N plotted pieces.
 
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
-from functools import partial
 from typing import Annotated, Any
 
 import numpy as np
@@ -25,7 +24,7 @@ from components.reporting.figures import Cloud
 from components.reporting.findings import Drawing
 from components.serving.generation import nearest_words
 from components.studies.frame import EncoderName, Measured, Outputs, Row, Sheet
-from components.studies.occurrences import of_letters, planar
+from components.studies.words import of_letters, planar
 from components.tokenization import Tokenizer
 from components.tokenization.special import FIRST_ORDINARY, UNK
 
@@ -121,48 +120,46 @@ def measure(
 ) -> Measured:
     """Neighbours of words in one or several tables, and a map of each. By default, character models are skipped."""
     asked = [word.strip() for word in words.split(",") if word.strip()]
-    chosen = outputs.chosen(encoder)
-    chosen = [pair for pair in chosen if len(chosen) == 1 or outputs.block(pair[0]).tokenizer != "char"]
-    if not chosen:
-        raise ConfigError("run.families: all are character models, which have no table of words")
-    rows, shares, drawings = list[Row](), list[Row](), []
-    for block, start in chosen:
-        name, loaded = f"{block}-{start}", outputs.encoder(block, start)
+    rows, shares, drawings = list[Row](), list[Row](), list[Drawing]()
+    for name, loaded in outputs.encoders(encoder).items():
         if loaded.tokenizer.kind == "char":
-            raise ConfigError(f"{name}: is a character model, which has no table of words; choose another encoder")
+            if encoder:
+                raise ConfigError(f"{name}: is a character model, which has no table of words; choose another encoder")
+            continue
         table_VD, written = table(loaded.model), readable(loaded.tokenizer)
 
-        near = partial(neighbours, loaded, table_VD, written, count)
+        def near(
+            word: str, loaded: Encoder = loaded, table_VD: Tensor = table_VD, written: Sequence[str] = written
+        ) -> list[tuple[str, float]]:
+            query_D, names = vector(loaded, table_VD, word)
+            return nearest_words(table_VD, written, query_D, count=count, without=names)
+
         groups = {word: near(word) for word in asked or frequent_words(loaded.tokenizer, count=CHOSEN, skip=SKIPPED)}
         rows += [
             {"encoder": name, "word": word, "nearest": ", ".join(f"{of} {cosine:.2f}" for of, cosine in entries)}
             for word, entries in groups.items()
         ]
-        svg = figures.scatter(_map(loaded, table_VD, written, groups))
         caption = f"{name}: words and their neighbours (two principal components); grey: frequent words."
-        drawings.append(Drawing(svg, caption))
+        drawings.append(Drawing(figures.scatter(_map(loaded, table_VD, written, groups)), caption))
         if tags:
             tagged = parts_of_speech(outputs, tags)
             frequent = [word for word in frequent_words(loaded.tokenizer, count=SCORED, skip=0) if word in tagged]
             of_words = {word: [each for each, _ in near(word)] for word in frequent}
             shares.append({"encoder": name} | same_part(of_words, tagged))
-    sheets = [Sheet(rows), *([Sheet(shares, "Neighbours with the same part of speech")] if shares else [])]
+    if not rows:
+        raise ConfigError("run.families: all are character models, which have no table of words")
+    sheets = [Sheet(rows)]
+    if shares:
+        sheets.append(Sheet(shares, "Neighbours with the same part of speech", value="gain", reference=0.0))
     text = (
         "For families other than word vectors the table is the embedding layer, which does not depend on the context."
     )
-    return Measured(sheets, [], [text], drawings)
-
-
-def neighbours(
-    encoder: Encoder, table_VD: Tensor, written: Sequence[str], count: int, word: str
-) -> list[tuple[str, float]]:
-    query_D, names = vector(encoder, table_VD, word)
-    return nearest_words(table_VD, written, query_D, count=count, without=names)
+    return Measured(sheets, [text], figures=drawings)
 
 
 def parts_of_speech(outputs: Outputs, task: str) -> dict[str, str]:
     """Word of the train split of a tagging task -> its most frequent tag."""
-    directory = outputs.examples(outputs.task(task))
+    directory = outputs.of("examples", outputs.task(task))
     facts, train = read_facts(directory), read_split(directory, "train")
     if facts.kind != "tagging":
         raise ConfigError(f"--tags: {task} is no task of tagging")
@@ -193,22 +190,19 @@ def same_part(near: Mapping[str, Sequence[str]], tagged: Mapping[str, str]) -> d
 def _map(
     encoder: Encoder, table_VD: Tensor, written: Sequence[str], near: Mapping[str, Sequence[tuple[str, float]]]
 ) -> dict[str, Cloud]:
-    groups = {word: [word, *(of for of, _ in entries)] for word, entries in near.items()}
     id_of = {name: id_ for id_, name in enumerate(written)}
-    shown = {name for names in groups.values() for name in names}
+    groups = {word: [of for of, _ in entries] for word, entries in near.items()}
+    shown = {*groups, *(name for names in groups.values() for name in names)}
     others = frequent_words(encoder.tokenizer, count=BACKGROUND, skip=0)
-    drawn = {"frequent words": [word for word in others if word not in shown and word in id_of], **groups}
-    rows = [
-        vector(encoder, table_VD, name)[0] if name in groups else table_VD[id_of[name]]
-        for names in drawn.values()
-        for name in names
-    ]
-    positions_N2 = planar(torch.nn.functional.normalize(torch.stack(rows), dim=1).numpy())
-    parts = np.split(positions_N2, np.cumsum([len(names) for names in drawn.values()])[:-1])
+    behind = [word for word in others if word not in shown and word in id_of]
+    vectors = [table_VD[[id_of[name] for name in behind]]]
+    for word, names in groups.items():
+        vectors += [vector(encoder, table_VD, word)[0][None], table_VD[[id_of[name] for name in names]]]
+    positions_N2 = planar(torch.nn.functional.normalize(torch.cat(vectors), dim=1).numpy())
+    drawn = {"frequent words": behind} | {word: [word, *names] for word, names in groups.items()}
+    parts = np.split(positions_N2, np.cumsum([*map(len, drawn.values())])[:-1])
     return {
-        group: Cloud(
-            part_N2[:, 0].tolist(), part_N2[:, 1].tolist(), [] if group not in groups else names, group not in groups
-        )
+        group: Cloud(*part_N2.T.tolist(), [] if group not in groups else names, group not in groups)
         for (group, names), part_N2 in zip(drawn.items(), parts, strict=True)
-        if len(names)
+        if names
     }

@@ -12,12 +12,13 @@ The items are the same for every model.
 
 from __future__ import annotations
 
+import operator
 import re
 import string
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import islice, pairwise
+from itertools import islice
 from pathlib import Path
 from string import Formatter
 from typing import Final
@@ -35,11 +36,13 @@ from components.data.scoring.questions import answer_scores
 from components.data.segmenters import SEGMENTERS, Segmentation
 from components.data.tasks.data import Fields
 from components.serving.generation import GAP
-from components.studies.occurrences import of_letters, sentence
+from components.studies.words import of_letters
 from components.tokenization.tokenize import sentence_starts
 
 #: Words of a passage: it ends with the sentence that reaches the second number, or with the document.
 LEAST_WORDS, ENOUGH_WORDS = 10, 50
+#: A word with the apostrophes in it.
+_WORD: Final = re.compile(r"\w+(?:['\u2019]\w+)*")
 #: Documents that are read.
 DOCUMENTS: Final = 20_000
 #: Scrambled words: the most frequent ones with 4 to 15 letters (GPT-3, section 3.9.2).
@@ -155,8 +158,8 @@ class Source:
 
 def first_word(text: str) -> str:
     """The first word of a text; empty if there is none."""
-    spans = sentence(text, Segmentation()).spans
-    return text[slice(*spans[0])] if spans else ""
+    word = _WORD.search(text)
+    return word.group() if word else ""
 
 
 def first_number(text: str) -> str:
@@ -200,13 +203,12 @@ def last_word(source: Source, rng: np.random.Generator) -> list[PromptTask]:
 
 
 def _passage(text: str) -> Item | None:
-    segmentation, words, end = Segmentation(), 0, 0
-    thai = segmentation.choose(text) is SEGMENTERS["thai"]
-    for start, end in pairwise([*sentence_starts(text, thai=thai), len(text)]):
-        words += len(words_of(text[start:end], segmentation, marks="none"))
-        if words >= ENOUGH_WORDS:
-            break
-    spans = sentence(text[:end], segmentation).spans
+    thai = Segmentation().choose(text) is SEGMENTERS["thai"]
+    ends = [*sentence_starts(text, thai=thai), len(text)][1:]
+    spans = words_of(text, marks="none")
+    enough = spans[min(ENOUGH_WORDS, len(spans)) - 1][1] if spans else 0
+    end = next(end for end in ends if end >= enough)
+    spans = [span for span in spans if span[1] <= end]
     if len(spans) < LEAST_WORDS or not of_letters(word := text[slice(*spans[-1])]):
         return None
     # One line, because a line break ends a demonstration.
@@ -290,11 +292,7 @@ def _sum(limit: int, sign: int) -> Callable[[np.random.Generator], tuple[str, in
     return draw
 
 
-_OPERATIONS: Final[Mapping[str, Callable[[int, int], int]]] = {
-    "+": lambda a, b: a + b,
-    "-": lambda a, b: a - b,
-    "*": lambda a, b: a * b,
-}
+_OPERATIONS: Final = {"+": operator.add, "-": operator.sub, "*": operator.mul}
 
 
 def _composite(rng: np.random.Generator) -> tuple[str, int]:

@@ -7,11 +7,11 @@ Shape suffixes: S seeds, N items, K sums.
 
 import math
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Final, Literal
 
 import numpy as np
 import typer
@@ -22,13 +22,14 @@ from components.core.progress import Progress
 from components.data.formats.rows import open_rows
 from components.data.scoring import bleu
 from components.data.scoring.base import Floats
-from components.data.scoring.intervals import CONFIDENCE, Interval, Ints, interval, left_out, sizes_of
+from components.data.scoring.intervals import Interval, Ints, sizes_of
 from components.data.tasks.data import Split
 from components.data.tasks.examples import read_facts, read_split
+from components.evaluation.aggregates import Scores, measured
 from components.models import family as family_named
 from components.models.encoder import Encoder
 from components.serving.generation import Sampling, generate
-from components.studies.frame import EncoderName, Measured, Outputs, Row, Sheet, Task, cell
+from components.studies.frame import EncoderName, Measured, Outputs, Row, Sheet, Task
 from components.studies.likelihood import OBJECTIVES, SCORES, answer_scores, require_answers, unknown_words
 from components.studies.prompt_tasks import FROM_FILE, TASKS, Item, Prompt, PromptTask, Source
 
@@ -39,8 +40,8 @@ NEUTRAL: Final = ("N/A", "")
 MARGIN: Final = 2
 #: Answers that are shown for each task; of new words, all.
 SAMPLES: Final = 2
-#: Column of the difference of calibrated and trivial answers.
-GAIN: Final = "calibrated minus trivial"
+#: Columns of the differences to trivial answers.
+GENERATED, GAIN = "generated minus trivial", "calibrated minus trivial"
 KINDS: Final = ("choice", "classification", "pair")
 EXPLANATION: Final = (
     "Generated: share of correct answers by greedy decoding; of translations BLEU / 100, of new-word the answers with "
@@ -79,27 +80,25 @@ def _room(encoder: Encoder, length: int) -> int:
     return 1 << 30 if model.max_tokens is None else max(1, model.max_tokens - length - len(model.special_tokens([])))
 
 
-def share(sums: Floats) -> Floats:
-    shares: Floats = sums[..., 0] / sums[..., 1]
-    return shares
-
-
 def around(
-    sums_SNK: Floats, score: Callable[[Floats], Floats] = share, clusters: Ints | None = None, *, least: float = 0.0
+    sums_SNK: Sequence[Floats], task: PromptTask | None = None, clusters: Ints | None = None, *, least: float = 0.0
 ) -> Interval:
-    """The mean score over seeds, with its interval over seeds and items. `least`: the smallest possible score."""
-    without = [left_out(sparse.csr_array(of), clusters, lambda sums: {"": score(sums)})[""] for of in sums_SNK]
-    sizes = sizes_of(clusters, sums_SNK.shape[1])
-    return interval(score(sums_SNK.sum(1)), np.stack(without), sizes, confidence=CONFIDENCE, within=(least, 1))
+    """The mean over seeds of a task's score (default: a share), with its interval over seeds and items. `least`: the
+    smallest possible score."""
+    score = task.score if task else lambda sums: sums[..., 0] / sums[..., 1]
+    matrices = [sparse.csr_array(of) for of in sums_SNK]
+    values = measured(matrices, clusters, lambda sums: {"": score(sums)})[""]
+    return Scores(range(len(values)), values, sizes_of(clusters, len(sums_SNK[0])), within=(least, 1.0)).interval()
 
 
 def answered(system: str, encoder: Encoder, asked: Asked, *, generates: bool) -> tuple[Row, list[Row], list[str]]:
     """The row of one encoder and task, samples, and notes."""
     task, items = asked.task, asked.items
     prompts = [[task.prompt(item.question, shown) for item in items] for shown in asked.demonstrations]
-    row: dict[str, Any] = {"encoder": system, "task": task.name, "items": len(items), "generated": None}
-    usual = max(Counter(answer for item in items for answer in item.answers).values()) / len(items)
-    row["trivial"], samples, notes = usual if task.closed else None, list[Row](), list[str]()
+    most = Counter(answer for item in items for answer in item.answers).most_common(1)[0]
+    row: Row = {"encoder": system, "task": task.name, "items": len(items)}
+    row |= dict.fromkeys(("generated", "trivial", GENERATED, *SCORES, "guessing", "perplexity", GAIN))
+    row["trivial"], samples, notes = most[1] / len(items) if task.closed else None, list[Row](), list[str]()
     if generates:
         longest = encoder.tokenizer.encode_batch([item.shown or item.answers[0] for item in task.items])
         length = max(map(len, longest)) + MARGIN
@@ -107,9 +106,11 @@ def answered(system: str, encoder: Encoder, asked: Asked, *, generates: bool) ->
             [task.cut(text) for text in continuations(encoder, [before for before, _ in of], length=length)]
             for of in prompts
         ]
-        row["generated"] = around(np.asarray([_sums(task, encoder, of, items) for of in written]), task.score)
+        of = row["generated"] = around([_sums(task, encoder, texts, items) for texts in written], task)
         if task.right is None:
             row["trivial"] = float(task.score(_sums(task, encoder, [item.question[0] for item in items], items).sum(0)))
+        if (usual := row["trivial"]) is not None:
+            row[GENERATED] = Interval(of.mean - usual, of.low - usual, of.high - usual)
         asking = encoder.tokenizer.encode_batch([before for before, _ in prompts[0]])
         if longer := sum(len(ids) > _room(encoder, length) for ids in asking):
             notes.append(
@@ -126,28 +127,33 @@ def answered(system: str, encoder: Encoder, asked: Asked, *, generates: bool) ->
             }
             for item, text in zip(items, written[0], strict=True)
         ]
-    row |= dict.fromkeys([*SCORES, "guessing", "perplexity", GAIN])
     if max(map(len, asked.candidates)) > 1:
-        hits, nats = list[Floats](), list[float]()
-        for of, shown in zip(prompts, asked.demonstrations, strict=True):
-            neutral = [task.prompt((text, text), shown) for text in NEUTRAL]
-            scores = answer_scores(encoder, of, asked.candidates, neutral=neutral)
-            # A tie is wrong.
-            hits.append(np.asarray([[(each[name][1:] < each[name][0]).all() for name in SCORES] for each in scores]))
-            nats += [-each["sum"][0] for each in scores]
-        hits_SNC, ones = np.asarray(hits, dtype=np.float64), np.ones((len(hits), len(items)))
-        for place, name in enumerate(SCORES):
-            row[name] = around(np.stack([hits_SNC[..., place], ones], -1), clusters=asked.clusters)
-        row["guessing"] = float(np.mean([1 / len(each) for each in asked.candidates]))
-        row["perplexity"] = math.exp(min(float(np.mean(nats)), 700.0))
-        if row["trivial"] is not None:
-            answers = Counter(item.answers[0] for item in items)
-            most = np.asarray([item.answers[0] == answers.most_common(1)[0][0] for item in items])
-            # A score that is chosen by its hits on these items would be too good.
-            sums_SNK = np.stack([hits_SNC[..., SCORES.index("calibrated")] - most, ones], -1)
-            row[GAIN] = around(sums_SNK, clusters=asked.clusters, least=-1.0)
+        row |= _chosen(encoder, asked, prompts, most[0])
         notes += unknown_words(f"{system}, {task.name}", encoder, asked.candidates)
     return row, samples[: None if task.name == "new-word" else SAMPLES], notes
+
+
+def _chosen(encoder: Encoder, asked: Asked, prompts: Sequence[Sequence[tuple[str, str]]], usual: str) -> Row:
+    """The choice among the candidates by each score, against the most frequent answer `usual`."""
+    hits, nats, ones = list[Floats](), list[float](), np.ones(len(asked.items))
+    for of, shown in zip(prompts, asked.demonstrations, strict=True):
+        neutral = [asked.task.prompt((text, text), shown) for text in NEUTRAL]
+        scores = answer_scores(encoder, of, asked.candidates, neutral=neutral)
+        # A tie is wrong.
+        hits.append(np.asarray([[(each[name][1:] < each[name][0]).all() for each in scores] for name in SCORES], float))
+        nats += [-each["sum"][0] for each in scores]
+    row: Row = {
+        name: around([np.stack([of[place], ones], 1) for of in hits], clusters=asked.clusters)
+        for place, name in enumerate(SCORES)
+    }
+    row["guessing"] = float(np.mean([1 / len(each) for each in asked.candidates]))
+    row["perplexity"] = math.exp(min(float(np.mean(nats)), 700.0))
+    if asked.task.closed:
+        most = np.asarray([item.answers[0] == usual for item in asked.items])
+        # A score that is chosen by its hits on these items would be too good.
+        gains = [np.stack([of[SCORES.index("calibrated")] - most, ones], 1) for of in hits]
+        row[GAIN] = around(gains, clusters=asked.clusters, least=-1.0)
+    return row
 
 
 def _sums(task: PromptTask, encoder: Encoder, written: Sequence[str], items: Sequence[Item]) -> Floats:
@@ -175,7 +181,7 @@ def measure(
     """Answers of every causal language model of the run."""
     if task and task not in TASKS:
         raise ConfigError(f"--task: unknown task {task!r}{nearest(task, TASKS)}")
-    source = Source(lambda: outputs.corpus("domain"), Path(pairs) if pairs else None, items + seeds * shots)
+    source = Source(lambda: outputs.of("corpus", "domain"), Path(pairs) if pairs else None, items + seeds * shots)
     encoders = {f"{block}-{start}": loaded for (block, start), loaded in outputs.causal(encoder).items()}
     asked, notes, rows, samples = list[Asked](), list[str](), list[Row](), list[Row]()
     for name in [task] if task else _possible(source.pairs):
@@ -192,16 +198,8 @@ def measure(
             row, shown, remarks = answered(system, loaded, each, generates=True)
             rows, samples, notes = [*rows, row], [*samples, *shown], [*notes, *remarks]
             bar.advance()
-    lead = []
-    for system in encoders:
-        scored = [row for row in rows if row["encoder"] == system and row["trivial"] is not None]
-        better = [row["task"] for row in scored if row["generated"].low > row["trivial"]]
-        lead.append(
-            f"{system}, demonstrations: {shots}: generated answers are better than trivial ones in {len(better)} of "
-            f"{len(scored)} tasks{': ' if better else ''}{', '.join(better)}."
-        )
-    sheets = [Sheet(rows, "", {"perplexity": ".4g"}), Sheet(samples, "Samples")]
-    return Measured(sheets, lead, [EXPLANATION, *notes])
+    sheets = [Sheet(rows, "", {"perplexity": ".4g"}, GENERATED, reference=0.0), Sheet(samples, "Samples")]
+    return Measured(sheets, [f"Demonstrations: {shots}. {EXPLANATION}", *notes])
 
 
 def _possible(pairs: Path | None) -> list[str]:
@@ -258,7 +256,7 @@ def zero_shot(
 ) -> Measured:
     """Accuracy of every encoder for each of the scores. Nothing is selected on test."""
     name = outputs.task(task)
-    directory = outputs.examples(name)
+    directory = outputs.of("examples", name)
     facts = read_facts(directory)
     if facts.kind not in KINDS:
         raise ConfigError(f"{name}: {facts.kind} has no candidate answers; zero-shot supports {', '.join(KINDS)}")
@@ -286,21 +284,13 @@ def zero_shot(
             continue
         for part, of in asked.items():
             row, _, remarks = answered(system, loaded, of, generates=False)
-            rows.append({"split": part} | {key: value for key, value in row.items() if key != "generated"})
+            rows.append({"split": part} | {key: value for key, value in row.items() if "generated" not in key})
         notes += remarks
     if not rows:
         raise ConfigError(f"run.families: none has a causal or masked language model. {' '.join(notes)}")
-    on_dev = {(row["encoder"], score): row[score].mean for row in rows if row["split"] == "dev" for score in SCORES}
-    best, score = max(on_dev, key=on_dev.__getitem__)
-    row = next(row for row in rows if row["encoder"] == best and row["split"] == split)
-    after = f"After {shots} labelled rows in the prompt" if shots else "Without labels"
-    usual = "" if row["trivial"] is None else f", the most frequent label {row['trivial']:.1%}"
-    lead = (
-        f"{after}, {best} answers {cell(row[score], '.1%')} of {name} correctly on {split} ({row['items']} rows, score "
-        f"{score}, both chosen on dev); random guessing {row['guessing']:.1%}{usual}."
-    )
-    text = [f"Prompt: {prompt!r}. {EXPLANATION}", *notes]
-    return Measured([Sheet(rows, name, {"perplexity": ".4g"})], [lead], text)
+    text = [f"Prompt: {prompt!r}, after {shots} labelled rows. {EXPLANATION}", *notes]
+    value = "calibrated" if choice else GAIN
+    return Measured([Sheet(rows, name, {"perplexity": ".4g"}, value, reference=None if choice else 0.0)], text)
 
 
 def _rows_asked(split: Split, task: str, template: Prompt, words: Sequence[str] | None, shown: Sequence[Item]) -> Asked:

@@ -13,84 +13,97 @@ task A. If AnB+ is above base B, transfer helps even after fine-tuning.
 
 import itertools
 import math
-import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import numpy as np
 import torch
 import typer
+from scipy import stats
 
 from components.cluster.launcher import map_parallel
 from components.core.errors import ConfigError
 from components.core.progress import Progress
 from components.data.scoring import title
-from components.data.scoring.base import Floats
-from components.data.scoring.intervals import CONFIDENCE, Interval, interval
 from components.data.tasks.budgets import ALL, sample_rows
 from components.data.tasks.examples import read_facts, read_split, strata_of
 from components.data.tasks.kinds import scoring_for
-from components.evaluation.aggregates import format_budget
-from components.learners.task_models.base import Task
+from components.evaluation.aggregates import Scores, unit
+from components.learners.task_models import base
 from components.learners.task_models.fixed_batches import extract
 from components.learners.task_models.kinds import find_task
 from components.learners.task_models.model import TaskModel, answers
 from components.learners.task_models.sampler import ExampleSampler
 from components.models.encoder import Encoder, architecture_of, build_model, load_encoder
-from components.settings.cluster import ClusterSettings
+from components.reporting.evaluations import labels_at
 from components.settings.finetune import FinetuneSettings
-from components.studies.frame import Measured, Outputs, Row, Sheet, bounds, curves
-from components.training.checkpoint import CheckpointStore
+from components.settings.systems import System
+from components.studies.frame import STAGE_OF, Budget, Measured, Outputs, Row, Sheet, Task
+from components.studies.frozen import Labelled, layer_vectors, logme, numbers_of
+from components.studies.words import evenly
 from components.training.loop import TrainingState, train
 from components.training.optim import decayed
 from components.training.rng import counter_seed
 
+#: Maximum number of vectors for LogME.
+VECTORS = 4000
 #: Evaluations on dev during training; the best counts, as in fine-tuning.
 EVALUATIONS = 5
 
 #: Series -> (base network of the copied layers, whether they are trained).
 SERIES = dict(zip(("BnB", "BnB+", "AnB", "AnB+"), itertools.product("BA", (False, True)), strict=True))
+#: A trained network and its best dev metric.
+Trained = tuple[TaskModel, float]
 
 
 @dataclass(frozen=True)
-class Network:
-    """One network to train. `encoder`: directory with architecture and tokenizer; its weights are not used. `source`:
-    key of the base network of the n = `copied` layer groups; empty for a base network. `learning`: whether these are
-    trained. `key`: under which the encoder is stored; empty: not stored."""
+class Networks:
+    """All networks of one seed. `tasks`: base -> output of the stage `examples`. `encoder`: directory with architecture
+    and tokenizer; its weights are not used."""
 
-    examples: Path
+    tasks: Mapping[str, Path]
     encoder: Path
     settings: FinetuneSettings
     budget: int
     seed: int
     epochs: float
-    storage: str
-    source: str = ""
-    copied: int = 0
-    learning: bool = True
-    key: str = ""
 
 
-def learn(network: Network) -> float:
-    """Train a network; returns its best dev metric. Deterministic. All trained layers have the same learning rate from
-    the first step: discriminative rates and gradual unfreezing would favour the copied layers."""
-    facts, loaded = read_facts(network.examples), load_encoder(network.encoder)
+def learn(
+    networks: Networks, base: str, *, source: TaskModel | None = None, copied: int = 0, learning: bool = True
+) -> Trained:
+    """Train a network on the task of a base. Deterministic. All trained layers have the same learning rate from the
+    first step: discriminative rates and gradual unfreezing would favour the copied layers.
+
+    Args:
+        source: network whose lowest `copied` layer groups are copied; None for a base network.
+        learning: whether these are trained.
+    """
+    examples, seed = networks.tasks[base], networks.seed
+    facts, loaded = read_facts(examples), load_encoder(networks.encoder)
     task = find_task(facts.kind)
-    model = _model(network, loaded, task, facts.labels)
-    encoder, settings, training, seed = model.encoder, model.settings, model.settings.training, network.seed
-    whole, dev = (read_split(network.examples, name) for name in ("train", "dev"))
-    split = whole.take(sample_rows(strata_of(whole, facts.kind), network.budget, seed=seed)[0])
+    # The two base networks start from different weights, and the random layers of a copy from others again.
+    origin = ("above",) if source else ("base", examples.name, "")
+    model = _model(networks, loaded, task, facts.labels, origin, copied)
+    encoder, settings, training = model.encoder, model.settings, model.settings.training
+    if source:
+        pairs = zip(encoder.layer_groups()[:copied], source.encoder.layer_groups(), strict=False)
+        with torch.no_grad():
+            for ours, theirs in pairs:
+                for parameter, other in zip(ours, theirs, strict=True):
+                    parameter.copy_(other)
+    whole, dev = (read_split(examples, name) for name in ("train", "dev"))
+    split = whole.take(sample_rows(strata_of(whole, facts.kind), networks.budget, seed=seed)[0])
     encoded, held = (task.encode(of.fields, loaded.tokenizer, encoder, settings) for of in (split, dev))
     model.head.prepare(split.targets)
     model.head.fit_norm(extract(model, encoded).vectors)
-    groups = encoder.layer_groups()
-    learning = [*(groups if network.learning else groups[network.copied :]), model.own_parameters()]
-    parameters = [parameter for group in learning for parameter in group]
+    groups = [*encoder.layer_groups()[0 if learning else copied :], model.own_parameters()]
+    parameters = [parameter for group in groups for parameter in group]
     state = TrainingState.fresh(model, decayed(parameters), settings=training)
     batches = ExampleSampler(encoded, split.targets, batch_size=training.batch_size, seed=counter_seed(seed, "batches"))
-    steps = max(settings.min_steps, math.ceil(network.epochs * -(-len(split) // training.batch_size)))
+    steps = max(settings.min_steps, math.ceil(networks.epochs * -(-len(split) // training.batch_size)))
     scored_at = {round(steps * (number + 1) / EVALUATIONS) for number in range(EVALUATIONS)} - {0}
     scoring, best = scoring_for(facts.kind, facts.labels), -math.inf
     for report in train(state, batches, settings=training, total_steps=steps, seed=counter_seed(seed, "finetune")):
@@ -100,63 +113,40 @@ def learn(network: Network) -> float:
             best = max(best, scoring.score(dev.fields, dev.targets, answers(model, held))[scoring.main])
             if state.average is not None and report.step < steps:
                 state.average.swap()
-    if network.key:
-        weights = {name: value.detach().cpu() for name, value in encoder.named_parameters()}
-        CheckpointStore(network.storage, key=network.key).save(steps, weights, {"score": best})
-    return best
+    return model, best
 
 
-def _model(network: Network, loaded: Encoder, task: Task, labels: list[str]) -> TaskModel:
-    given = network.settings
+def _model(
+    networks: Networks, loaded: Encoder, task: base.Task, labels: list[str], origin: Sequence[str], copied: int
+) -> TaskModel:
+    given = networks.settings
     training = given.training.model_copy(update={"rate": given.scratch.rate or given.training.rate})
     # The head reads the last layer, so that the random layers cannot be bypassed; no auxiliary objective, which would
     # train them for another task.
     changes = {"method": "finetune", "layers": "last", "lm_weight": 0.0, "training": training}
-    # The two base networks start from different weights, and the random layers of a copy from others again.
-    origin = ("above",) if network.source else ("base", network.examples.name, "")
-    torch.manual_seed(counter_seed(network.seed, *origin))
+    torch.manual_seed(counter_seed(networks.seed, *origin))
     sizes = loaded.model.config.model_dump(mode="json", exclude={"vocabulary"})
     encoder = build_model(loaded.family, vocabulary=loaded.model.config.vocabulary, settings=sizes)
     encoder.bind(loaded.tokenizer)
     encoder.set_dropout(given.dropout)
-    torch.manual_seed(counter_seed(network.seed, "head", network.copied))
-    model = TaskModel(encoder, task=task, settings=given.model_copy(update=changes), labels=labels).eval()
-    if network.source:
-        stored = CheckpointStore(network.storage, key=network.source).latest()
-        if stored is None:
-            raise ConfigError(f"{network.storage}: the base network {network.source} is missing; run the study again")
-        names = {id(parameter): name for name, parameter in encoder.named_parameters()}
-        with torch.no_grad():
-            for parameter in itertools.chain(*encoder.layer_groups()[: network.copied]):
-                parameter.copy_(stored.tensors[names[id(parameter)]])
-    return model
+    torch.manual_seed(counter_seed(networks.seed, "head", copied))
+    return TaskModel(encoder, task=task, settings=given.model_copy(update=changes), labels=labels).eval()
 
 
-def trained(
-    networks: Mapping[str, Network], *, groups: int, seeds: Sequence[int], cluster: ClusterSettings
-) -> dict[str, list[list[float]]]:
-    """Train the base networks, then all copies; series -> n from 0 -> scores by seed."""
-    unique = uuid.uuid4().hex[:12]
-    keys = {(base, seed): f"transferability-{unique}-{base}-{seed}" for base in networks for seed in seeds}
-    bases = [replace(networks[base], seed=seed, key=key) for (base, seed), key in keys.items()]
-    copies = [
-        replace(networks["B"], seed=seed, source=keys[base, seed], copied=cut, learning=learning)
-        for base, learning in SERIES.values()
-        for cut in range(1, groups + 1)
-        for seed in seeds
-    ]
-    scores = np.zeros(len(bases) + len(copies))
-    try:
-        with Progress("study transferability", total=len(scores), unit="network") as bar:
-            for part, at in ((bases, scores[: len(bases)]), (copies, scores[len(bases) :])):
-                for index, score in map_parallel(learn, part, settings=cluster):
-                    at[index] = score
-                    bar.advance(1)
-    finally:
-        for key in keys.values():
-            CheckpointStore(networks["B"].storage, key=key).clear()
-    _, base_b, *rest = scores.reshape(-1, len(seeds)).tolist()
-    return {series: [base_b, *rest[row * groups : (row + 1) * groups]] for row, series in enumerate(SERIES)}
+def of_seed(networks: Networks) -> dict[str, list[float]]:
+    """Train the base networks, then all copies; series -> score for n from 0."""
+    bases = {name: learn(networks, name) for name in networks.tasks}
+    groups = len(architecture_of(networks.encoder).layer_groups())
+    return {
+        series: [
+            bases["B"][1],
+            *(
+                learn(networks, "B", source=bases[name][0], copied=cut, learning=learning)[1]
+                for cut in range(1, groups + 1)
+            ),
+        ]
+        for series, (name, learning) in SERIES.items()
+    }
 
 
 def measure(
@@ -169,51 +159,118 @@ def measure(
     epochs: Annotated[float, typer.Option(help="Epochs of training per network.", min=0.01)] = 10.0,
     seeds: Annotated[int, typer.Option(help="Number of seeds of task B to use.", min=1)] = 3,
 ) -> Measured:
-    """Dev metric of BnB, BnB+, AnB and AnB+ for every n."""
+    """Dev metric of BnB, BnB+, AnB and AnB+ for every n. The seeds are trained in parallel."""
     name = outputs.task(task)
     block, start = outputs.split_name(encoder or outputs.params.run.families[0])
     tasks = [outputs.task(other)] if other else [*outputs.params.run.tasks, *outputs.params.data.tasks]
     if (second := next((each for each in tasks if each != name), None)) is None:
         raise ConfigError(f"--other: needs a task of data.tasks other than {name}")
-    source, storage = outputs.encoder_directory(block, start), outputs.params.cluster.storage
-    networks = {
-        base: Network(
-            examples=outputs.examples(of).absolute(),
-            encoder=source.absolute(),
-            settings=outputs.finetuning(block),
-            budget=budget or ALL,
-            seed=0,
-            epochs=epochs,
-            storage=storage if "://" in storage else str(Path(storage).absolute()),
-        )
-        for base, of in {"A": second, "B": name}.items()
+    networks = Networks(
+        tasks={base: outputs.of("examples", of).absolute() for base, of in {"A": second, "B": name}.items()},
+        encoder=outputs.encoder_directory(block, start).absolute(),
+        settings=outputs.finetuning(block),
+        budget=budget or ALL,
+        seed=0,
+        epochs=epochs,
+    )
+    facts = read_facts(networks.tasks["B"])
+    jobs = [replace(networks, seed=seed) for seed in facts.seeds[:seeds]]
+    with Progress("study transferability", total=len(jobs), unit="seed") as bar:
+        scores = dict[int, dict[str, list[float]]]()
+        for index, of in map_parallel(of_seed, jobs, settings=outputs.params.cluster):
+            scores[index] = of
+            bar.advance(1)
+    # (S, 1) for each series and n.
+    by_series = {
+        series: np.asarray([scores[index][series] for index in range(len(jobs))]).T[..., None] for series in SERIES
     }
-    groups, facts = len(architecture_of(source).layer_groups()), read_facts(networks["B"].examples)
-    scores = trained(networks, groups=groups, seeds=facts.seeds[:seeds], cluster=outputs.params.cluster)
-    values = {series: np.asarray(of) for series, of in scores.items()}
-
-    def around(of: Floats, minus: Floats | float = 0.0) -> Interval:
-        return interval(of - minus, confidence=CONFIDENCE)
-
-    base = values["BnB"][0]
-    rows: list[Row] = [{"n": n} | {series: around(of[n]) for series, of in values.items()} for n in range(groups + 1)]
-    changes: list[Row] = [
-        {"n": n} | {f"{series} minus B": around(of[n], base) for series, of in values.items()}
-        for n in range(1, groups + 1)
+    of_runs = {series: [Scores(range(len(jobs)), of) for of in by_n] for series, by_n in by_series.items()}
+    rows: list[Row] = [
+        {"n": n} | {series: of[n].interval() for series, of in of_runs.items()} for n in range(len(of_runs["BnB"]))
     ]
-    about = f"A {second}, B {name}, {block}"
-    changed = ", ".join(f"{of} {bounds(by, '+.3f')}" for of, by in changes[-1].items() if of != "n")
-    lead = f"{about}: base B reaches {base.mean():.3f}. The change by all {groups} copied layer groups: {changed}."
+    changes: list[Row] = [
+        {"series": series, "n": n, "minus B": of[n].minus(of[0]).interval()}
+        for series, of in of_runs.items()
+        for n in range(1, len(of))
+    ]
     scoring = scoring_for(facts.kind, facts.labels)
     text = (
-        f"{title(scoring.main)} on dev at {format_budget(budget or ALL, scoring)}, mean over {len(base)} seeds with "
-        "its interval. The lowest n layer groups are copied (1: the embedding) from base B (BnB) or base A (AnB), "
+        f"{title(scoring.main)} on dev at {labels_at(budget or ALL, unit(scoring))}, mean over {len(jobs)} seeds, "
+        "with its interval. The lowest n layer groups are copied (1: the embedding) from base B (BnB) or base A (AnB), "
         "trained on the labels of one task from random weights; those above are initialised randomly; +: the copied "
         "ones are trained, too. n = 0 is base B (Yosinski et al. 2014)."
     )
-    points = [{"n": row["n"], "series": series, "score": row[series]} for series in SERIES for row in rows]
-    dashed = [series for series, (_, learning) in SERIES.items() if not learning]
-    caption = f"{about}; n: copied layer groups; dashed: copied layers are frozen."
-    drawing = curves(points, caption, x="n", y="score", by="series", dashed=dashed)
-    sheets = [Sheet(rows, about), Sheet(changes, "Change against base B, paired by seed")]
-    return Measured(sheets, [lead], [text], [drawing])
+    sheets = [
+        Sheet(rows, f"A {second}, B {name}, {block}"),
+        Sheet(changes, "Change against base B, paired by seed", {"minus B": "+.3f"}, "minus B", "n", reference=0.0),
+    ]
+    return Measured(sheets, [text])
+
+
+def which_source(
+    outputs: Outputs,
+    *,
+    task: Task = "",
+    encoders: Annotated[
+        str, typer.Option(help="Candidates separated by commas, such as bert-adapted; all by default.")
+    ] = "",
+    budget: Budget = 0,
+) -> Measured:
+    """Which encoder suits a task, ranked before fine-tuning by LogME of its hidden states and the labels of a sample of
+    train: language models, and encoders that were fine-tuned on other tasks (`intermediate_tasks`). Beside it, the
+    metrics of selection of the run, and Spearman's rank correlation with them."""
+    name = outputs.task(task)
+    data = Labelled.of(outputs, name)
+    labels = data.budget(budget)
+    sample = data.sample(labels, seed=data.facts.seeds[0])
+    evaluation: dict[str, Any] = outputs.evaluation(name) if outputs.exists("evaluation", name) else {}
+    tuned = {
+        system["system"]: float(cell["training"][f"selection_{evaluation['main']}"])
+        for system in evaluation.get("systems", [])
+        for cell in system["budgets"]
+        if cell["budget"] == labels
+    }
+    named = dict.fromkeys(outputs.split_name(of.strip()) for of in encoders.split(",") if of.strip())
+    chosen = list(named) or candidates(outputs, name)
+    if len(chosen) < 2:
+        raise ConfigError("--encoders: at least two candidates are needed")
+    numbers = numbers_of(sample)
+    if len(np.unique(numbers)) < 2:
+        raise ConfigError(f"{name}: the sample of train has only one label, so LogME is undefined; raise --budget")
+    # Evenly spread, because files are often sorted by label.
+    used = evenly(range(len(numbers)), VECTORS)
+    targets = np.eye(len(data.facts.labels))[numbers[used]]
+    rows = list[Row]()
+    score = f"fine-tuned: {title(data.scoring.main)} {data.where}"
+    for block, start in chosen:
+        settings = outputs.finetuning(block)
+        layers = layer_vectors(outputs.encoder(block, start), sample, kind=data.facts.kind, settings=settings)
+        evidence = logme(torch.cat(layers, dim=1)[used].double().numpy(), targets)
+        rows.append({"encoder": f"{block}-{start}", "LogME": evidence, score: tuned.get(f"{block}-{start}")})
+    rows.sort(key=lambda row: -row["LogME"])
+    text = [
+        f"The ranking uses a labelled sample of train ({data.described(labels)}), and no row of dev or test.",
+        rank_correlation([(row["LogME"], row[score]) for row in rows if row[score] is not None]),
+    ]
+    return Measured([Sheet(rows, name, {"LogME": ".4f"}, "LogME")], text)
+
+
+def candidates(outputs: Outputs, task: str) -> list[tuple[str, str]]:
+    """(block, start) of the trained encoders of the run, and of those that were fine-tuned on another task."""
+    run, sources = outputs.params.run, [source for source in outputs.params.intermediate_tasks if source != task]
+    trained = [start for start in run.starts if STAGE_OF[start] != "scratch"]
+    after = [(start, source) for source in sources for start in run.starts]
+    return [
+        (block, start)
+        for block in run.families
+        for start in [*trained, *(System(block, start, "after", source).variant for start, source in after)]
+    ]
+
+
+def rank_correlation(pairs: Sequence[tuple[float, float]]) -> str:
+    """A sentence with Spearman's rho of LogME and the metrics. It has no p value, because a run has too few
+    encoders."""
+    if len(pairs) < 3 or not np.ptp(np.asarray(pairs), axis=0).all():
+        return "The ranking cannot be verified without three fine-tuned candidates with different metrics."
+    rho = stats.spearmanr(*np.asarray(pairs).T).statistic
+    return f"Spearman's rho with the metrics of {len(pairs)} fine-tuned candidates: {rho:+.2f}."

@@ -1,8 +1,7 @@
 """How well the vocabularies of a run fit held-out text, in total and per script."""
 
-from collections import Counter
 from itertools import islice
-from typing import Annotated, Any
+from typing import Annotated
 
 import numpy as np
 import typer
@@ -10,12 +9,9 @@ import typer
 from components.core.artifacts import MANIFEST
 from components.core.errors import ArtifactError
 from components.data.formats.corpus import read_documents
-from components.data.scoring.base import Floats
-from components.data.scoring.intervals import CONFIDENCE, Interval, interval
-from components.reporting import figures
-from components.reporting.findings import Drawing
-from components.studies.frame import Measured, Outputs, Row, Sheet
+from components.studies.frame import Measured, Outputs, Row, Sheet, rate
 from components.tokenization import load_tokenizer
+from components.tokenization.special import UNK
 from components.tokenization.train import count_words, report_on_words
 
 #: Scripts with a smaller fraction of the words are left out.
@@ -33,8 +29,6 @@ BY_SCRIPT = {"share of words": "share_of_words"} | {
     name: WHOLE[name] for name in ("pieces", "pieces per word", "unknown")
 }
 FORMS = {"non-initial": ".1%", "unknown": ".3%", "share of words": ".1%"}
-#: Parts of the documents that the intervals leave out one by one.
-PARTS = 20
 
 
 def measure(
@@ -51,45 +45,29 @@ def measure(
         )
     rows, scripts = list[Row](), list[Row]()
     for name in names:
-        tokenizer = load_tokenizer(outputs.directory("tokenizer", name, stage=f"tokenizer --item {name}"))
-        texts = islice(read_documents(outputs.corpus(name.partition("-")[0]), "heldout"), documents)
+        tokenizer = load_tokenizer(outputs.of("tokenizer", name))
+        texts = islice(read_documents(outputs.of("corpus", name.partition("-")[0]), "heldout"), documents)
         spaced = list(map(tokenizer.segmentation.spaced, texts))
-        parts = [count_words(part) for part in (spaced[at::PARTS] for at in range(PARTS)) if part]
-        if not parts:
+        if not spaced:
             raise ArtifactError(f"{name}: its corpus has no held-out text; raise ingest.heldout")
-        report = report_on_words(tokenizer, sum(parts, Counter()))
-        sums = np.asarray([_sums(report_on_words(tokenizer, part)) for part in parts])
+        report, sums = report_on_words(tokenizer, count_words(spaced)), []
+        for words in filter(None, map(str.split, spaced)):
+            ids, _ = tokenizer.encode_ragged([f" {word}" for word in words] if tokenizer.leads_with_space else words)
+            sums.append(((ids == UNK).sum(), len(ids), len(words)))
+        unknown, pieces, counted = np.asarray(sums, dtype=np.float64).T
         row = {"vocabulary": name} | {column: report[key] for column, key in WHOLE.items()}
-        rows.append(row | {"pieces per word": rate(sums[:, 1], sums[:, 2]), "unknown": rate(sums[:, 0], sums[:, 1])})
+        row |= {"pieces per word": rate(pieces, counted), "unknown": rate(unknown, pieces, within=(0.0, 1.0))}
+        rows.append(row)
         scripts += [
             {"vocabulary": name, "script": script} | {column: part[key] for column, key in BY_SCRIPT.items()}
             for script, part in report["scripts"].items()
             if part["share_of_words"] >= SHARE
         ]
     rows.sort(key=lambda row: row["pieces per word"].mean)
-    fewest, unknown = rows[0]["pieces per word"].mean, rows[0]["unknown"].mean
-    lead = f"{rows[0]['vocabulary']} has the fewest pieces per word: {fewest:.2f}, of which {unknown:.2%} are unknown."
-    heights = {
-        f"{row['vocabulary']}, {row['script']}": row["pieces per word"] for row in scripts if row["script"] != "none"
-    }
-    drawing = Drawing(figures.bars(heights, x_label="pieces per word", form="{:.2f}"), "Pieces per word, by script.")
     text = (
         "Non-initial pieces continue a word. The script of a word is the script of its first letter; 'none' are "
         "numbers and symbols. For comparison, BERT's multilingual vocabulary has 119,547 pieces, 36.5% of them "
-        "non-initial. Intervals are over parts of the documents."
+        "non-initial. Intervals are over documents."
     )
-    sheets = [Sheet(rows, "Held-out text", FORMS), Sheet(scripts, "By script", FORMS)]
-    return Measured(sheets, [lead], [text], [drawing])
-
-
-def _sums(report: dict[str, Any]) -> tuple[float, float, float]:
-    """The numbers of unknown pieces, pieces and words."""
-    pieces = report["words"] * report["pieces_per_word"]
-    return pieces * report["unknown_rate"], pieces, report["words"]
-
-
-def rate(above_P: Floats, below_P: Floats) -> Interval:
-    """The ratio of two sums over parts, with the interval by leaving out each part."""
-    without_P = (above_P.sum() - above_P) / np.maximum(below_P.sum() - below_P, 1)
-    value = np.asarray([above_P.sum() / max(below_P.sum(), 1)])
-    return interval(value, without_P[None], np.ones(len(above_P)), confidence=CONFIDENCE, within=(0, 1e9))
+    sheets = [Sheet(rows, "Held-out text", FORMS, "pieces per word"), Sheet(scripts, "By script", FORMS)]
+    return Measured(sheets, [text])

@@ -12,7 +12,7 @@ from components.data.scoring.intervals import Interval, training_noise
 from components.data.tasks.data import Split
 from components.data.tasks.kinds import scoring_for
 from components.evaluation.aggregates import Cell, Run, TestSplit, make_cells
-from components.evaluation.benefits import family_benefits, label_efficiency
+from components.evaluation.benefits import benefits, label_efficiency
 from components.evaluation.compare import differences, transfer
 from components.registry.contest import scored_rows
 from components.registry.decide import Scored, TestRows, decide
@@ -64,7 +64,7 @@ def cells_of(seeds: int, copies: int = 1, *, clustered: bool = True) -> dict[tup
 def test_the_interval_of_two_runs_is_the_one_of_the_gate():
     cells, test = cells_of(1), rows_of()
     better, worse = (cells[system, 20] for system in ("ulmfit-adapted", "ulmfit-scratch"))
-    compared = differences(cells, confidence=0.95)["20"]["ulmfit-scratch"]["ulmfit-adapted"]
+    compared = differences(cells)["20"]["ulmfit-scratch"]["ulmfit-adapted"]
     decision = decide(
         Scored("new", "a", better.rows[0]),
         Scored("old", "b", worse.rows[0]),
@@ -88,8 +88,7 @@ def test_every_interval_covers_clusters(seeds):
         )
         (compared,) = transfer(cells, SYSTEMS, TestSplit(split.facts, rows))["ulmfit"][1:]
         actual = {part["part"] + part["name"]: part["starts"]["adapted"]["difference"] for part in compared["parts"]}
-        benefits = family_benefits(runs(seeds, copies), cells, SYSTEMS, confidence=0.95)["ulmfit"]["adapted"]["labels"]
-        actual |= {name: benefit["difference"] for name, benefit in benefits.items()}
+        actual |= {row["benefit"]: row["difference"] for row in benefits(cells, SYSTEMS) if row["against"] == "labels"}
         actual["score"] = cells["ulmfit-adapted", 20].main.as_dict()
         return {name: interval["high"] - interval["low"] for name, interval in actual.items()}
 
@@ -103,16 +102,14 @@ def test_every_interval_covers_clusters(seeds):
 
 def test_the_noise_of_training_is_pooled_over_systems_and_the_number_of_labels_has_bounds():
     cells = cells_of(3)
-    noise = cells["ulmfit-adapted", 20].noise
+    noise = cells["ulmfit-adapted", 20].scores.noise
     table = [cells[system, 20].values["macro_f1"] for system in SYSTEMS]
     assert noise == training_noise(np.stack(table)) and noise is not None and noise.systems == 2
-    assert cells["ulmfit-scratch", 20].noise == noise != cells["ulmfit-scratch", 5].noise
+    assert cells["ulmfit-scratch", 20].scores.noise == noise != cells["ulmfit-scratch", 5].scores.noise
 
-    entry = label_efficiency(cells, SYSTEMS, confidence=0.95)["ulmfit"]["adapted"][0]["against"]["ulmfit-scratch"]
-    needed = entry["needed"]
-    short = [
-        cells["ulmfit-scratch", budget].difference(cells["ulmfit-adapted", 5], confidence=0.95) for budget in (5, 20)
-    ]
+    needed = label_efficiency(cells, SYSTEMS)[0]["needs"]
+    adapted = cells["ulmfit-adapted", 5].scores
+    short = [cells["ulmfit-scratch", budget].scores.minus(adapted).interval() for budget in (5, 20)]
     assert short[0].low < short[0].mean < 0
     assert needed["low"] == 5.0 if short[0].high >= 0 else needed["low"] > 5.0
     assert needed["high"] is None or needed["high"] >= needed["low"]
@@ -121,19 +118,23 @@ def test_the_noise_of_training_is_pooled_over_systems_and_the_number_of_labels_h
 def test_systems_without_common_seeds_are_not_compared_as_recipes():
     alone = [replace(run, seed=7) if run.system == "ulmfit-adapted" else run for run in runs(1)]
     cells = make_cells(alone, rows_of(), SETTINGS, scoring=SCORING)
-    assert differences(cells, confidence=0.95) == {str(budget): {} for _, budget in dict.fromkeys(cells)}
+    assert differences(cells) == {str(budget): {} for _, budget in dict.fromkeys(cells)}
 
 
 @pytest.mark.parametrize(("systems", "clear"), [("ab", True), ("abcde", False)])
 def test_marks_of_differences_are_corrected_for_the_number_of_pairs(systems: str, *, clear: bool) -> None:
     """A difference of 2.2 standard errors: beyond an interval of 95%, and within one of 99.5%, of ten pairs."""
 
-    def difference(other: Any, *, confidence: float) -> Interval:
-        half = NormalDist().inv_cdf((1 + confidence) / 2)
-        return Interval(2.2, 2.2 - half, 2.2 + half)
+    class Given:
+        def minus(self, other: Any) -> Any:
+            return self
 
-    cells: Any = {(name, 5): SimpleNamespace(system=name, seeds=[0], difference=difference) for name in systems}
-    pair = differences(cells, confidence=0.95)["5"]["a"]["b"]
+        def interval(self, confidence: float = 0.95) -> Interval:
+            half = NormalDist().inv_cdf((1 + confidence) / 2)
+            return Interval(2.2, 2.2 - half, 2.2 + half)
+
+    cells: Any = {(name, 5): SimpleNamespace(system=name, seeds=[0], scores=Given()) for name in systems}
+    pair = differences(cells)["5"]["a"]["b"]
     assert pair["low"] == pytest.approx(0.24, abs=0.001) and pair["clear"] is clear
 
 
@@ -179,7 +180,7 @@ def test_copies_in_test_change_neither_the_interval_nor_the_verdict():
     for copies in (1, 3):
         split, test = test_of(copies)
         cells = make_cells(runs(1, copies), test, SETTINGS, scoring=SCORING)
-        compared = differences(cells, confidence=0.95)["20"]["ulmfit-scratch"]["ulmfit-adapted"]
+        compared = differences(cells)["20"]["ulmfit-scratch"]["ulmfit-adapted"]
         halves.append(compared["high"] - compared["low"])
         facts: Any = SimpleNamespace(labels=["no", "yes"], kind="classification", digests={"test": "t"})
         rows, _ = scored_rows(facts, split, {})

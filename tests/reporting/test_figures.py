@@ -58,7 +58,6 @@ DRAWINGS: dict[str, Callable[[str], str]] = {
     "lines": lambda name: figures.lines({name: Line([1], [2])}, x_label=name, y_label=name, ticks=True),
     "names": lambda name: figures.lines({"a": Line([1], [2])}, x_label="", y_label="", ticks=True, names={1: name}),
     "scatter": lambda name: figures.scatter({name: Cloud([1], [2], [name])}),
-    "bars": lambda name: figures.bars({name: 1.0}, x_label=""),
     "ranges": lambda name: figures.ranges({name: (1, 0, None)}, x_label="", reference=1.0),
     "confusion": lambda name: figures.confusion([[1, 2], [3, 4]], [name, "b"]),
 }

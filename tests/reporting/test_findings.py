@@ -49,7 +49,7 @@ def test_damaged_findings_are_named(tmp_path):
     (directory / "study.json").write_text("x" * (directory / "study.json").stat().st_size)
     with pytest.raises(ArtifactError, match=r"study\.json: damaged .*; run `headstart study layers` again"):
         findings.read_all(tmp_path)
-    text = json.dumps(content | {"schema": 2}, indent=1) + "\n"
+    text = json.dumps(content | {"schema": 1}, indent=1) + "\n"
     (directory / "study.json").write_text(text)
     with pytest.raises(ArtifactError, match="written by another version; run `headstart study layers` again"):
         findings.read(directory)

@@ -72,7 +72,7 @@ def job(tmp_path: Path) -> ReportJob:
             system("ulmfit-adapted", "ulmfit", "adapted", [0.5, 0.61]),
         ],
         "best": {"5": "ulmfit-adapted", "20": "ulmfit-adapted"},
-        "benefits": {"ulmfit": {"adapted": {"labels": {"start": benefit}}}},
+        "benefits": [{"system": "ulmfit-adapted", "against": "labels", "benefit": "start", **benefit, "higher": True}],
         "mistakes": {"system": "ulmfit-adapted", "seed": 1, "wrong": 8, "rows": wrong},
         "statements": [{"kind": "missing", "budget": 5, "holds": True, "apart": False, "text": "Without rows: map."}],
         "differences": {

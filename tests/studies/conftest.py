@@ -23,6 +23,7 @@ from components.settings.loading import load_params
 from components.settings.tasks import TaskSource
 from components.studies.command import STUDIES
 from components.studies.frame import Outputs
+from components.studies.lectures import read_claims
 from components.tokenization import load_tokenizer
 from components.tokenization.special import SPECIAL_PIECES
 from components.tokenization.store import KIND, LAYOUT, write_shard
@@ -30,6 +31,7 @@ from components.tokenization.tokenize import encode_corpus
 from components.tokenization.word import WordTokenizer
 
 ROOT = Path(__file__).parents[2]
+CLAIMS = read_claims(ROOT)
 #: Block of `pretrain`, named like its family -> sizes.
 SIZES: dict[str, dict[str, Any]] = {
     "ulmfit": {"embedding": 8, "hidden": 8, "layers": 2},
@@ -47,6 +49,17 @@ WriteEvaluation = Callable[..., None]
 def findings(outputs: Outputs, name: str, **options: Any) -> Findings:
     """What a study finds, as its command does."""
     return STUDIES[name].findings(outputs, **options)
+
+
+def fits(actual: Findings, study: str) -> None:
+    """The rules of all claims that the study measures read columns of its tables."""
+    rules = [(name, rule) for name, claim in CLAIMS.items() if claim.study == study for rule in claim.rules]
+    assert rules
+    for name, rule in rules:
+        for cells in (rule, rule.minus or rule):
+            table, columns = cells.table or rule.table, {cells.column or rule.column, *cells.where}
+            fitting = [of for of in actual.chapter.tables if table in of.title and columns <= set(of.columns)]
+            assert fitting, (name, columns, [(of.title, of.columns) for of in actual.chapter.tables])
 
 
 @pytest.fixture(autouse=True)

@@ -9,7 +9,7 @@ import torch
 from components.core.errors import ConfigError, DataError
 from components.studies.context import context_losses, effective, gain, hardest
 from components.tokenization.store import TokenStore
-from tests.studies.conftest import findings
+from tests.studies.conftest import findings, fits
 
 TEXTS = [
     f"the {item} {other} is here and there very old" for item in ("red", "large") for other in ("bank", "river")
@@ -68,6 +68,7 @@ def test_the_study_compares_models_with_the_same_vocabulary(outputs, add_encoder
     run = outputs.params.run.model_copy(update={"families": ["ulmfit", "transformer-xl", "gpt", "bert"]})
     monkeypatch.setattr(outputs, "params", outputs.params.model_copy(update={"run": run}))
     actual = findings(outputs, "effective-context", longest=16, step=4, positions=32, costs="16")
+    fits(actual, "effective-context")
     models = ["ulmfit-adapted", "transformer-xl-adapted", "gpt-adapted"]
     contexts, gains, costs = actual.numbers.values()
     assert [row["encoder"] for row in contexts] == models
@@ -77,7 +78,7 @@ def test_the_study_compares_models_with_the_same_vocabulary(outputs, add_encoder
     for (name, other), difference in pairs.items():
         assert difference == pytest.approx(gained[name] - gained[other])
     assert [row["ratio"] is None for row in costs] == [False, False, True]
-    assert costs[0]["ratio"]["low"] < costs[0]["ratio"]["mean"] and len(actual.chapter.figures) == 1
+    assert costs[0]["ratio"]["low"] < costs[0]["ratio"]["mean"] and len(actual.chapter.figures) == 3
 
 
 def test_a_model_without_a_state_is_not_used_beyond_its_window(outputs, add_encoder, add_tokens):

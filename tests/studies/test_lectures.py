@@ -17,9 +17,9 @@ from components.studies import lectures
 from components.studies.command import STUDIES
 from components.studies.frame import Outputs
 from components.studies.lectures import AGREES, NOT, UNDECIDED, UNMEASURED, Claim, Rule, measured, store
+from tests.studies.conftest import CLAIMS
 
 ROOT = Path(__file__).parents[2]
-CLAIMS = lectures.read_claims(ROOT)
 TABLE = Table(
     ["system", "against", "difference"],
     [
@@ -69,6 +69,18 @@ def test_a_rule_needs_every_cell(where):
     entry = {"measure": claim.measure, "command": claim.command(claim.run), "commit": "0", "tables": [asdict(TABLE)]}
     assert claim.judge(entry) == (UNDECIDED, "")
     assert Rule.model_validate(rule | {"any": True}).judge([TABLE])[0] == AGREES
+
+
+@pytest.mark.parametrize(
+    ("cells", "answer"), [(["-0.2 [-0.3, -0.1]", ""], AGREES), (["-0.2 [-0.3, -0.1]", "-0.2"], None)]
+)
+def test_a_rule_without_rows_reads_every_cell_that_is_not_empty(cells, answer):
+    table = Table(["without", "change"], [[f"technique {number}", of] for number, of in enumerate(cells)])
+    if answer:
+        assert Rule(column="change", below=0).judge([table])[0] == answer
+    else:
+        with pytest.raises(LookupError):
+            Rule(column="change", below=0).judge([table])
 
 
 def test_cells_of_two_tables_are_two():

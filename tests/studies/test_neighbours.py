@@ -13,11 +13,11 @@ from components.data.tasks.examples import ExamplesJob, examples
 from components.models.encoder import build_model, save_encoder
 from components.settings.tasks import TaskSource
 from components.studies.neighbours import parts_of_speech, same_part, table
-from components.studies.occurrences import planar
+from components.studies.words import planar
 from components.tokenization.char import CharTokenizer
 from components.tokenization.special import SPECIAL_PIECES
 from components.tokenization.word import WordTokenizer
-from tests.studies.conftest import findings
+from tests.studies.conftest import findings, fits
 
 
 def test_the_table_of_every_family_is_its_embedding(outputs, add_encoder):
@@ -114,5 +114,6 @@ def test_the_parts_of_speech_come_from_a_task_of_tagging(outputs, add_encoder, a
         "the": "DET", "old": "ADJ", "apple": "NOUN", "here": "ADV", "red": "ADJ", "bank": "NOUN", "river": "NOUN"
     }  # fmt: skip
     actual = findings(outputs, "neighbours", encoder="word2vec", words="bank", count=6, tags="aws-type")
+    fits(actual, "neighbours")
     (row,) = actual.numbers["Neighbours with the same part of speech"]
     assert row["words"] == 7 and row["gain"]["mean"] == pytest.approx(row["same part"] - row["chance"])

@@ -16,7 +16,7 @@ from components.tokenization import load_tokenizer
 from components.tokenization.special import END
 from components.tokenization.store import KIND, LAYOUT, TokenStore, write_shard
 from components.tokenization.tokenize import encode_corpus
-from tests.studies.conftest import FILLER, findings
+from tests.studies.conftest import FILLER, findings, fits
 
 
 def test_the_numbers(outputs, add_encoder, tokenizer_directory):
@@ -34,6 +34,7 @@ def test_the_numbers(outputs, add_encoder, tokenizer_directory):
     (outputs.out / "metrics" / "adapt").mkdir(parents=True)
     (outputs.out / "metrics" / "adapt" / "ulmfit.json").write_text(json.dumps({"tokens": 150}))
     actual = findings(outputs, "ngrams", order=3, positions=64, longest=8)
+    fits(actual, "ngrams")
     ((row,),) = actual.numbers.values()
     train, heldout = (TokenStore(outputs.out / "tokens" / "domain-word", split) for split in ("train", "heldout"))
     assert (row["encoder"], row["read"]) == ("ulmfit-adapted", 150), "n-grams count as much text as the model has read"

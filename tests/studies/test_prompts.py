@@ -91,7 +91,7 @@ def test_scrambled_words(outputs, add_corpus):
     add_corpus("domain", [" ".join(words)])
     made = {
         task.name.removeprefix("unscramble: "): {item.answers[0]: item.question[0] for item in task.items}
-        for task in tasks_of("unscramble", corpus=lambda: outputs.corpus("domain"))
+        for task in tasks_of("unscramble", corpus=lambda: outputs.of("corpus", "domain"))
     }
     cycled, outer, outer_two, inserted, backward = made.values()
     for word, text in cycled.items():
@@ -114,7 +114,7 @@ def test_last_words(outputs, add_corpus):
     long = "There is a bank. " * 12 + "It ends here. It is not read."
     left_out = ["The red bank is old.", "The small river is very old and it is here in 1900.", PASSAGES[0]]
     add_corpus("domain", [], [*PASSAGES, *left_out, long])
-    (task,) = tasks_of("last-word", corpus=lambda: outputs.corpus("domain"))
+    (task,) = tasks_of("last-word", corpus=lambda: outputs.of("corpus", "domain"))
     assert {item.question[0]: item.answers for item in task.items} == {
         "The old bank is here and there. It is very small and it is a red": ("bank",),
         "The old river is here and there. It is very small and it is a red": ("river",),
@@ -247,7 +247,9 @@ def test_the_shares_of_correct_answers(run_of, monkeypatch):
     table, samples = actual.chapter.tables
     assert table.rows[0][:3] == ["ulmfit-adapted", "sums: 2 digits, plus", "40"]
     assert [row[2] for row in samples.rows] == [item.question[0] for item in items[:2]]
-    assert "better than trivial ones in 1 of 1 tasks: sums: 2 digits, plus." in actual.chapter.lead[0]
+    difference = row["generated minus trivial"]
+    assert difference["low"] == pytest.approx(row["generated"]["low"] - row["trivial"])
+    assert "is clearly not 0 for ulmfit-adapted, sums: 2 digits, plus" in actual.chapter.lead[0]
 
 
 def test_translations(run_of, tmp_path, monkeypatch):

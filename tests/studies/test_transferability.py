@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -12,10 +13,9 @@ from components.models.base import LanguageModel
 from components.settings.cluster import ClusterSettings
 from components.studies import transferability
 from components.studies.frame import Outputs
-from components.studies.transferability import Network, learn
-from components.training.checkpoint import CheckpointStore
+from components.studies.transferability import Networks, learn
 from components.training.loop import TrainingState
-from tests.studies.conftest import findings
+from tests.studies.conftest import findings, fits
 
 
 def one_by_one(function: Any, items: Any, *, settings: Any) -> Any:
@@ -25,23 +25,16 @@ def one_by_one(function: Any, items: Any, *, settings: Any) -> Any:
 
 
 @pytest.fixture
-def network(outputs: Outputs, add_task: Any, add_encoder: Any, tmp_path: Any) -> Network:
-    """Base B."""
+def networks(outputs: Outputs, add_task: Any, add_encoder: Any) -> Networks:
     add_encoder("bert")
-    return Network(
-        examples=add_task(),
+    return Networks(
+        tasks={"A": add_task("aws-service"), "B": add_task()},
         encoder=outputs.out / "encoder" / "bert" / "adapted",
         settings=outputs.params.finetune["bert"].model_copy(update={"min_steps": 0}),
         budget=2,
         seed=0,
         epochs=2,
-        storage=str(tmp_path / "store"),
-        key="base",
     )
-
-
-def changed(network: Network, **values: Any) -> Network:
-    return Network(**{**vars(network), "key": "", **values})
 
 
 @pytest.fixture
@@ -60,12 +53,12 @@ def trained(monkeypatch: pytest.MonkeyPatch) -> list[tuple[LanguageModel, list[t
 
 
 @pytest.mark.parametrize("learning", [False, True])
-def test_copied_layers_come_from_the_trained_base_and_are_frozen_unless_trained(network, trained, learning):
-    learn(network)
+def test_copied_layers_come_from_the_trained_base_and_are_frozen_unless_trained(networks, trained, learning):
+    source, _ = learn(networks, "B")
     base, initial = trained[0]
     after = [group[0].detach().clone() for group in base.layer_groups()]
     assert not any(torch.equal(old, new) for old, new in zip(initial, after, strict=True)), "base B is trained"
-    assert 0 <= learn(changed(network, source="base", copied=2, learning=learning)) <= 1
+    assert 0 <= learn(networks, "B", source=source, copied=2, learning=learning)[1] <= 1
     copy, before = trained[1]
     for index, group in enumerate(copy.layer_groups()):
         assert torch.equal(before[index], after[index]) == (index < 2), index
@@ -74,42 +67,28 @@ def test_copied_layers_come_from_the_trained_base_and_are_frozen_unless_trained(
         assert torch.equal(before[index], group[0]) == (index < 2 and not learning), index
 
 
-def test_a_missing_base_is_reported(network):
-    with pytest.raises(ConfigError, match="the base network gone is missing; run the study again"):
-        learn(changed(network, source="gone", copied=1))
-
-
-def test_the_study(outputs, network, add_task, monkeypatch):
-    add_task("aws-service")
+def test_the_study(outputs, networks, monkeypatch):
     monkeypatch.setattr(transferability, "map_parallel", one_by_one)
-    asked: list[Network] = []
+    asked: list[tuple[str, str | None, int]] = []
 
-    def scored(network):
-        asked.append(network)
-        if not network.source:
-            CheckpointStore(network.storage, key=network.key).save(1, {"a": torch.zeros(1)}, {})
-            return 0.5 + network.seed / 50
-        a = "-A-" in network.source
-        return 0.5 - (0.0 if network.learning else network.copied / 10 * (1 + a)) + network.seed / 50 + a / 100
+    def scored(networks, base, *, source=None, copied=0, learning=True):
+        asked.append((base, source, copied))
+        assert networks.tasks[base].name == {"A": "aws-service", "B": "aws-type"}[base]
+        lost = 0.0 if learning else copied / 10 * (1 + (source == "A"))
+        return base, 0.5 - lost + networks.seed / 50 + (source == "A") / 100
 
     monkeypatch.setattr(transferability, "learn", scored)
     actual = findings(outputs, "transferability", encoder="bert", other="aws-service", seeds=2)
+    fits(actual, "transferability")
     # Two bases; four groups: 4 series with 4 values of n; two seeds.
-    assert len(asked) == 2 * (2 + 4 * 4)
-    bases, copies = asked[:4], asked[4:]
-    assert {base.examples.name for base in bases} == {"aws-type", "aws-service"} and all(base.key for base in bases)
-    assert all(copy.examples.name == "aws-type" and not copy.key for copy in copies)
-    assert {copy.source for copy in copies} == {base.key for base in bases}
-    assert all(CheckpointStore(base.storage, key=base.key).latest() is None for base in bases), "cleared"
+    assert len(asked) == 2 * (2 + 4 * 4) and [of[:2] for of in asked[:2]] == [("A", None), ("B", None)]
+    assert {of[0] for of in asked if of[2]} == {"B"}
     scores, changes = actual.numbers.values()
     means = {(series, row["n"]): row[series]["mean"] for row in scores for series in ("BnB", "BnB+", "AnB", "AnB+")}
     assert [means[series, 0] for series in ("BnB", "AnB+")] == pytest.approx([0.51, 0.51]), "n = 0 is base B"
     assert means["BnB", 2] == pytest.approx(0.31) and means["AnB+", 1] == pytest.approx(0.52)
-    assert changes[3]["AnB minus B"]["mean"] == pytest.approx(-0.79), "paired by seed"
-    assert actual.chapter.lead == [
-        "A aws-service, B aws-type, bert: base B reaches 0.510. The change by all 4 copied layer groups: BnB minus B "
-        "-0.400, BnB+ minus B +0.000, AnB minus B -0.790, AnB+ minus B +0.010."
-    ]
+    by_series = {(row["series"], row["n"]): row["minus B"]["mean"] for row in changes}
+    assert by_series["AnB", 4] == pytest.approx(-0.79) and by_series["BnB", 4] == pytest.approx(-0.4), "paired by seed"
     assert actual.chapter.tables[0].columns == ["n", "BnB", "BnB+", "AnB", "AnB+"] and len(scores) == 5
     assert "100 labels a class" in actual.chapter.text[0]
 
@@ -130,16 +109,15 @@ def test_the_study_with_training(outputs, add_task, add_encoder, monkeypatch, tm
     assert set(outputs.read) == {"examples/aws-type", "examples/aws-service", "encoder/word2vec/adapted"}
 
 
-def test_a_second_task_is_needed(outputs, network):
+def test_a_second_task_is_needed(outputs, networks):
     with pytest.raises(ConfigError, match="--other: needs a task of data.tasks other than aws-type"):
         findings(outputs, "transferability", encoder="bert", other="aws-type")
 
 
-def test_the_random_layers_depend_on_the_seed_and_not_on_the_base(network, trained):
-    learn(network)
-    learn(changed(network, key="other", seed=1))
-    for source, seed in (("base", 0), ("other", 0), ("base", 2)):
-        learn(changed(network, source=source, copied=2, learning=False, seed=seed))
+def test_the_random_layers_depend_on_the_seed_and_not_on_the_base(networks, trained):
+    sources = [learn(networks, base)[0] for base in "BA"]
+    for source, seed in ((sources[0], 0), (sources[1], 0), (sources[0], 2)):
+        learn(replace(networks, seed=seed), "B", source=source, copied=2, learning=False)
     (_, item), (_, other), (_, third) = trained[2:]
     assert torch.equal(item[3], other[3]) and not torch.equal(item[3], third[3])
     assert not torch.equal(item[0], other[0]) and torch.equal(item[0], third[0])

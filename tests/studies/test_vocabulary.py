@@ -6,11 +6,11 @@ import pytest
 from components.core.artifacts import writing
 from components.core.errors import ArtifactError
 from components.data.segmenters import Segmentation
-from components.studies.vocabulary import rate
+from components.studies.frame import rate
 from components.tokenization.special import SPECIAL_PIECES
 from components.tokenization.word import WordTokenizer
 from components.tokenization.wordpiece import WordPieceTokenizer
-from tests.studies.conftest import findings
+from tests.studies.conftest import findings, fits
 
 
 def test_the_order_is_that_of_the_table(outputs, add_corpus):
@@ -24,6 +24,7 @@ def test_the_order_is_that_of_the_table(outputs, add_corpus):
         with writing(outputs.out / "tokenizer" / name, kind="tokenizer") as draft:
             tokenizer.save(draft.path)
     actual = findings(outputs, "vocabulary")
+    fits(actual, "vocabulary")
     whole, scripts = actual.chapter.tables
     assert whole.columns == [
         "vocabulary", "pieces", "alphabet", "non-initial", "pieces per word", "characters per piece", "unknown"
@@ -31,7 +32,9 @@ def test_the_order_is_that_of_the_table(outputs, add_corpus):
     assert whole.rows[0][0] == "domain-word" and [row[4][:5] for row in whole.rows] == ["1.000", "1.500"]
     assert [row[-1].partition("%")[0] for row in whole.rows] == ["50.000", "0.000"]
     assert [row[:2] for row in scripts.rows] == [["domain-word", "latin"], ["domain-wordpiece", "latin"]]
-    assert actual.chapter.lead == ["domain-word has the fewest pieces per word: 1.00, of which 50.00% are unknown."]
+    # Of 40 documents none has an unknown piece: the exact bound.
+    unknown = actual.numbers["Held-out text"][1]["unknown"]
+    assert (unknown["mean"], unknown["low"], unknown["high"]) == (0, 0, pytest.approx(1 - 0.025 ** (1 / 40)))
     assert set(outputs.read) == {"tokenizer/domain-word", "tokenizer/domain-wordpiece", "corpus/domain"}
 
 

@@ -22,7 +22,7 @@ from components.studies.prompts import label_words
 from components.tokenization.char import CharTokenizer
 from components.tokenization.special import END, MASK, SPECIAL_PIECES, START
 from components.tokenization.word import WordTokenizer
-from tests.studies.conftest import findings
+from tests.studies.conftest import findings, fits
 
 WORDS = ["the", "old", "apple", "iron", "is", "fruit", "metal", "a", "red", "stone"]
 TOKENIZER = WordTokenizer(
@@ -72,7 +72,7 @@ def test_the_scores_of_a_causal_model():
 
 def test_the_scores_of_a_masked_model():
     encoder = encoder_of("bert")
-    actual = answer_scores(encoder, [("the apple is", "stone")], [("fruit", "a metal")])[0]
+    actual = answer_scores(encoder, [("the apple is", " stone")], [("fruit", "a metal")])[0]
     tokens = [START, IDS["the"], IDS["apple"], IDS["is"], MASK, MASK, IDS["stone"], END]
     with torch.no_grad():
         log_probs = encoder.model.predict(torch.tensor([tokens]))[0][0].double().log_softmax(-1)
@@ -82,7 +82,7 @@ def test_the_scores_of_a_masked_model():
 
 def test_the_text_after_the_answer_counts_for_a_causal_model():
     encoder = encoder_of("ulmfit")
-    with_end = answer_scores(encoder, [("the", "is old")], [("apple",)])[0]["sum"][0]
+    with_end = answer_scores(encoder, [("the", " is old")], [("apple",)])[0]["sum"][0]
     chained = answer_scores(encoder, [("the", "")], [("apple is old",)])[0]["sum"][0]
     assert with_end == pytest.approx(chained, abs=1e-6)
 
@@ -174,6 +174,7 @@ def test_the_study_of_labels(run_of):
     actual = findings(
         run_of, "zero-shot", task="aws-type", encoder="ulmfit-adapted", prompt="{text} is a", split="test"
     )
+    fits(actual, "zero-shot")
     on_dev, numbers = actual.numbers["aws-type"]
     assert (on_dev["split"], numbers["split"], numbers["items"]) == ("dev", "test", 4)
     assert (numbers["guessing"], numbers["trivial"]) == (0.5, 0.5)
@@ -186,7 +187,6 @@ def test_the_study_of_labels(run_of):
         entry = numbers[name]
         assert entry["mean"] == pytest.approx(right)
         assert 0 <= entry["low"] <= entry["mean"] <= entry["high"] <= 1
-    assert "4 rows" in actual.chapter.lead[0] and "the most frequent label 50.0%" in actual.chapter.lead[0]
     difference, calibrated = numbers["calibrated minus trivial"], numbers["calibrated"]["mean"]
     assert difference["mean"] == pytest.approx(calibrated - 0.5) and difference["low"] <= difference["mean"]
 
@@ -208,27 +208,9 @@ def test_labelled_rows_precede_the_prompt(run_of, monkeypatch):
     assert re.fullmatch("the train apple [024] is a fruit .", third) and third != first
     assert (asked, seen[0][1]) == ("the dev apple 0 is a", " .")
     assert seen[4][0] == "\n".join([first, second, third, "N/A is a"])
-    assert "After 3 labelled rows in the prompt" in actual.chapter.lead[0]
+    assert "after 3 labelled rows" in actual.chapter.text[0]
     with pytest.raises(ConfigError, match="--shots: the answers of a choice differ by row"):
         findings(run_of, "zero-shot", shots=1, task="aws-service", encoder="ulmfit-adapted")
-
-
-def test_nothing_is_selected_on_test(run_of, monkeypatch):
-    def scores(_, asked, *__, **___):
-        actual = []
-        for before, _after in asked:
-            # The correct answer is the first candidate.
-            right = np.eye(2)[0]
-            # On dev the sum is right and the mean wrong, on test vice versa.
-            good, bad = ("sum", "mean") if "dev" in before else ("mean", "sum")
-            actual.append({good: right, bad: -right, "prior": -right, "calibrated": -right})
-        return actual
-
-    monkeypatch.setattr(prompts, "answer_scores", scores)
-    actual = findings(run_of, "zero-shot", task="aws-type", encoder="ulmfit-adapted", split="test")
-    assert [(row["sum"]["mean"], row["mean"]["mean"]) for row in actual.numbers["aws-type"]] == [(1, 0), (0, 1)]
-    lead = actual.chapter.lead[0]
-    assert "answers 0.0% [" in lead and "of aws-type correctly on test (4 rows, score sum, both chosen on dev)" in lead
 
 
 def test_encoders_that_cannot_answer_are_skipped_unless_named(run_of, tmp_path):

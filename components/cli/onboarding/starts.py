@@ -115,7 +115,7 @@ def _means(model: LanguageModel, batch: Batch) -> list[NDArray[np.float64]]:
 
 
 def _evidence(vectors: NDArray[np.float64], labels: NDArray[np.int64], count: int) -> float:
-    from components.studies.which_source import logme  # imports scipy.stats and matplotlib
+    from components.studies.frozen import logme  # imports matplotlib
 
     return float(logme(vectors, np.eye(count)[labels]))
 

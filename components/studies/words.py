@@ -1,0 +1,104 @@
+"""Words in sentences of a corpus, and an encoder's vectors of them.
+
+A sentence is a list of words as they are written between spaces, with the marks beside them (in Thai, as its dictionary
+separates them). Shape suffixes: M words of all sentences, N vectors, D width.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
+from pathlib import Path
+from typing import TypeVar
+
+import numpy as np
+import regex
+from numpy.typing import NDArray
+from sklearn.decomposition import PCA
+
+from components.core.errors import DataError
+from components.data.formats.corpus import read_documents, shards
+from components.data.formats.words import words_of
+from components.data.segmenters import SEGMENTERS, Segmentation
+from components.data.tasks.data import Split
+from components.models.encoder import Encoder
+from components.settings.finetune import FinetuneSettings
+from components.settings.training import Training
+from components.studies.frozen import layer_vectors
+from components.tokenization.store import measure
+from components.tokenization.tokenize import sentence_starts
+
+#: Minimum and maximum number of words of a sentence; longer ones are usually lists or tables.
+LEAST_WORDS, MOST_WORDS = 5, 60
+#: How sentences are read; the other settings of fine-tuning do not apply.
+READING = FinetuneSettings(training=Training(rate=1.0, batch_size=1), max_length=256)
+_MARKS = regex.compile(r"^[^\p{L}\p{M}\p{N}]+|[^\p{L}\p{M}\p{N}]+$")
+_LETTERS = regex.compile(r"[\p{L}\p{M}]*\p{L}[\p{L}\p{M}]*")
+
+Floats = NDArray[np.floating]
+Sentence = list[str]
+Item = TypeVar("Item")
+
+
+def plain(word: str) -> str:
+    """A word without the marks beside it, case-folded; empty for marks alone."""
+    return str(_MARKS.sub("", word)).casefold()
+
+
+def of_letters(word: str) -> bool:
+    """Whether a word consists of letters and combining marks, which are common in Thai or Hindi."""
+    return _LETTERS.fullmatch(word) is not None
+
+
+def sentences_of(text: str, segmentation: Segmentation) -> Iterator[Sentence]:
+    """The sentences of a document with an allowed number of words, in order."""
+    thai = segmentation.choose(text) is SEGMENTERS["thai"]
+    for start, end in pairwise([*sentence_starts(text, thai=thai), len(text)]):
+        part = text[start:end]
+        words = [part[slice(*span)] for span in words_of(part, segmentation, marks="joined")]
+        if LEAST_WORDS <= sum(map(bool, map(plain, words))) <= MOST_WORDS:
+            yield words
+
+
+def sample(corpus: Path, segmentation: Segmentation, *, count: int) -> list[Sentence]:
+    """At most `count` sentences of different documents, evenly spread over the corpus."""
+    total = sum(measure(shard).documents for shard in shards(corpus))
+    # Twice as many documents, because some have no such sentence.
+    candidates = {number * total // (2 * count) for number in range(2 * count)}
+    documents = (text for number, text in enumerate(read_documents(corpus)) if number in candidates)
+    sampled = [first for text in documents for first in [next(sentences_of(text, segmentation), None)] if first]
+    if not sampled:
+        raise DataError(f"{corpus}: contains no sentence of {LEAST_WORDS} to {MOST_WORDS} words")
+    return evenly(sampled, count)
+
+
+def search(corpus: Path, segmentation: Segmentation, word: str, *, count: int) -> list[tuple[Sentence, int]]:
+    """At most `count` sentences that contain `word`, with its index, evenly spread over the sentences of the corpus."""
+    word = word.casefold()
+    # Segmentation into sentences and words is much slower than a substring search.
+    texts = (text for text in read_documents(corpus) if word in text.casefold())
+    parsed = ((of, [*map(plain, of)]) for text in texts for of in sentences_of(text, segmentation))
+    return evenly([(of, words.index(word)) for of, words in parsed if word in words], count)
+
+
+def evenly(items: Sequence[Item], count: int) -> list[Item]:
+    """At most `count` items, evenly spaced, in order."""
+    return [items[number * len(items) // count] for number in range(count)] if len(items) > count else list(items)
+
+
+def word_vectors(encoder: Encoder, sentences: Sequence[Sentence]) -> tuple[list[Floats], NDArray[np.int64]]:
+    """(M, D_l) vectors of all words in the embedding and each layer (`unit_states`), and the number of the first word
+    of each sentence. Sentences beyond the model's positions are read in windows."""
+    targets = [np.zeros(len(words)) for words in sentences]
+    split = Split([tuple(words) for words in sentences], targets, [None] * len(targets))
+    layers = layer_vectors(encoder, split, kind="tagging", settings=READING)
+    return [layer.numpy() for layer in layers], np.cumsum([0, *map(len, sentences)])[:-1]
+
+
+def planar(vectors_ND: Floats) -> Floats:
+    """(N, D) -> (N, 2), the first two principal components; the largest absolute value of each axis is positive."""
+    if len(vectors_ND) < 3:
+        raise DataError(f"{len(vectors_ND)} words are too few for a map; name at least three")
+    positions: Floats = PCA(2, svd_solver="full").fit_transform(vectors_ND)
+    oriented: Floats = positions * np.sign(positions[np.abs(positions).argmax(0), [0, 1]])
+    return oriented
