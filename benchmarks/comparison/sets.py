@@ -142,18 +142,19 @@ def _in_shares(labels: np.ndarray, shares: Sequence[float], order: np.ndarray, *
     return np.concatenate(parts)
 
 
-def prepare(name: str, *, data: Path, folder: Path) -> Prepared:
+def prepare(name: str, *, data: Path, folder: Path, judged: Literal["test", "dev"] = "test") -> Prepared:
     """Prepare a set, or read what was prepared before.
 
     Args:
         name: key of SETS.
         data: folder of the raw data sets.
         folder: to write below.
+        judged: the rows that take the place of test; `dev` for a choice between settings.
     """
-    target = folder / name
+    target = folder / (name if judged == "test" else f"{name}-{judged}")
     facts = target / "set.json"
     if not facts.is_file():
-        _write(name, data, target)
+        _write(name, data, target, judged)
     content = json.loads(facts.read_text(encoding="utf-8"))
     return Prepared(
         folder=target,
@@ -165,10 +166,12 @@ def prepare(name: str, *, data: Path, folder: Path) -> Prepared:
     )
 
 
-def _write(name: str, data: Path, target: Path) -> None:
+def _write(name: str, data: Path, target: Path, judged: str) -> None:
     chosen = SETS[name]
     source = TaskSource.model_validate(chosen.source | {"path": str(data / chosen.source["path"]), "dev_rows": 500})
     result = find_kind(source.kind).read(name, source)
+    if judged == "dev":
+        result = replace(result, test=result.dev)
     if isinstance(chosen.shares, tuple):
         order = np.random.default_rng(0).permutation(len(result.test))
         kept = np.sort(_in_shares(result.test.labels, chosen.shares, order, most=len(order)))
