@@ -28,6 +28,7 @@ Systems:
     fastai            AWD-LSTM from random weights: its published weights are in no package
     headstart         `method: auto`, `selection: budget`, from the encoder
     headstart-contrastive  `method: contrastive`, `selection: budget`, from the encoder
+    headstart-frozen  `method: features`, `selection: budget`, on the frozen encoder
     headstart-words   words models, `selection: budget`
     headstart-own     no imported model: own pretraining on general text, adaptation to unlabelled text, and words
 
