@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from components.settings.families import FAMILIES, Family
+from components.settings.finetune import KEYS_OF_WAYS
 from components.settings.hub import config_file
 from components.settings.published import MODEL_TYPES
 from components.settings.registry import find_repository
@@ -279,7 +280,8 @@ def _complete_finetune(done: Completed, name: str) -> None:
     recipe: dict[str, Any] = dict(IMPORTED if sources else TRAINED)
     why = f"recipe for imported encoders ({sources[0]})" if sources else "recipe for trained language models"
     for key, value in recipe.items():
-        done.fill(("finetune", name, key), value, why)
+        if key not in KEYS_OF_WAYS or done.at("finetune", name, "method") in KEYS_OF_WAYS[key]:
+            done.fill(("finetune", name, key), value, why)
     done.fill(("finetune", name, "training"), IMPORTED_TRAINING if sources else TRAINED_TRAINING, why)
 
 
