@@ -26,6 +26,10 @@ from components.data.tasks.kinds import find_kind, scoring_for
 from components.settings.tasks import TaskSource
 
 
+#: Rows of train that take the place of test.
+DEV_ROWS = 500
+
+
 @dataclass(frozen=True)
 class DataSet:
     """One data set.
@@ -149,7 +153,7 @@ def prepare(name: str, *, data: Path, folder: Path, judged: Literal["test", "dev
         name: key of SETS.
         data: folder of the raw data sets.
         folder: to write below.
-        judged: the rows that take the place of test; `dev` for a choice between settings.
+        judged: `dev`, for a choice between settings: a random part of train takes the place of test.
     """
     target = folder / (name if judged == "test" else f"{name}-{judged}")
     facts = target / "set.json"
@@ -171,7 +175,9 @@ def _write(name: str, data: Path, target: Path, judged: str) -> None:
     source = TaskSource.model_validate(chosen.source | {"path": str(data / chosen.source["path"]), "dev_rows": 500})
     result = find_kind(source.kind).read(name, source)
     if judged == "dev":
-        result = replace(result, test=result.dev)
+        order = np.random.default_rng(0).permutation(len(result.train))
+        held, rest = (np.sort(part) for part in (order[:DEV_ROWS], order[DEV_ROWS:]))
+        result = replace(result, train=result.train.take(rest), test=result.train.take(held))
     if isinstance(chosen.shares, tuple):
         order = np.random.default_rng(0).permutation(len(result.test))
         kept = np.sort(_in_shares(result.test.labels, chosen.shares, order, most=len(order)))
