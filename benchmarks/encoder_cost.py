@@ -15,7 +15,6 @@ import os
 import shutil
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import Final
 
@@ -54,16 +53,15 @@ def deeper(encoder: Path, folder: Path) -> Path:
     return target
 
 
-def seconds(texts: list[str], labels: list[int], start: Path, *, cores: int) -> tuple[float, float]:
-    """Seconds of the clock and of the processors of one fit on some cores."""
-    began = time.perf_counter()
+def seconds(texts: list[str], labels: list[int], start: Path, *, cores: int) -> float:
+    """Seconds of the processors of one fit on some cores."""
     command = [sys.executable, "-c", FIT, json.dumps([texts, labels]), str(start)]
     mine = sorted(os.sched_getaffinity(0))[:cores]
     root = Path(__file__).parents[1]
     fitted = subprocess.run(
         command, check=True, cwd=root, stdout=subprocess.PIPE, preexec_fn=lambda: os.sched_setaffinity(0, mine)
     )
-    return time.perf_counter() - began, float(fitted.stdout.split()[-1])
+    return float(fitted.stdout.split()[-1])
 
 
 def main() -> None:
@@ -82,24 +80,20 @@ def main() -> None:
     texts, labels = [rows["train"][row][0] for row in drawn], prepared.labels[drawn].tolist()
     starts = {"6 layers (all-MiniLM-L6-v2)": arguments.encoder.resolve(),
               "12 layers (shape of bge-small)": deeper(arguments.encoder, arguments.folder).resolve()}  # fmt: skip
-    taken: dict[str, list[tuple[float, float]]] = {name: [] for name in starts}
+    taken: dict[str, list[float]] = {name: [] for name in starts}
     for _ in range(arguments.rounds):
         for name, start in starts.items():
             taken[name].append(seconds(texts, labels, start, cores=arguments.cores))
-            print(name, *(f"{value:.1f}" for value in taken[name][-1]), flush=True)
-    values = {
-        name: dict(zip(("clock", "processors"), np.min(each, axis=0).tolist(), strict=True))
-        for name, each in taken.items()
-    }
+            print(name, f"{taken[name][-1]:.1f}", flush=True)
+    values = {name: {"processors": min(each)} for name, each in taken.items()}
     first, second = values.values()
-    values["ratio"] = {key: second[key] / first[key] for key in first}
-    print({key: round(value, 2) for key, value in values["ratio"].items()})
+    values["ratio"] = {"processors": second["processors"] / first["processors"]}
+    print(f"{values['ratio']['processors']:.2f}")
     record(
         arguments.record,
         title=f"Seconds of fit, {arguments.labels} rows for each of two classes of SST-2, least of {arguments.rounds}",
         row_title="encoder",
-        columns=[Column(name="clock", title="seconds of the clock", format=".2f"),
-                 Column(name="processors", title="seconds of the processors", format=".2f")],
+        columns=[Column(name="processors", title="seconds of the processors", format=".2f")],
         values=values,
         seeds=[0],
     )  # fmt: skip

@@ -25,7 +25,6 @@ from components.data.tasks.data import Fields
 from components.data.tasks.kinds import find_kind, scoring_for
 from components.settings.tasks import TaskSource
 
-
 #: Rows of train that take the place of test.
 DEV_ROWS = 500
 
