@@ -28,6 +28,7 @@ Systems:
     fastai            AWD-LSTM from random weights: its published weights are in no package
     headstart         `method: auto`, `selection: budget`, from the encoder
     headstart-contrastive  `method: contrastive`, `selection: budget`, from the encoder
+    headstart-frozen  `method: features`, `selection: budget`, on the frozen encoder
     headstart-words   words models, `selection: budget`
     headstart-own     no imported model: own pretraining on general text, adaptation to unlabelled text, and words
 
@@ -175,7 +176,9 @@ def run(arguments: argparse.Namespace) -> None:
     try:
         for key in wanted(arguments):
             if key.set not in prepared:
-                prepared[key.set] = prepare(key.set, data=arguments.data, folder=arguments.work / "sets")
+                prepared[key.set] = prepare(
+                    key.set, data=arguments.data, folder=arguments.work / "sets", judged=arguments.judged
+                )
             data = prepared[key.set]
             if cells.has(key, data.digest):
                 continue
@@ -225,6 +228,7 @@ def main(words: Iterable[str] | None = None) -> None:
         "--budgets", nargs="+", type=int, default=[], help="per class, or rows in all; default: those of the set"
     )
     measure.add_argument("--draws", type=int, default=5, help="draws 0 ... N - 1")
+    measure.add_argument("--judged", choices=["test", "dev"], default="test", help="dev: for a choice of settings")
     measure.set_defaults(do=run)
     report = commands.add_parser("summary", help="tables with paired intervals over draws")
     report.add_argument("work", type=Path)

@@ -35,7 +35,8 @@ from components.settings.params import Params
 #: The system of words models alone.
 WORDS = "headstart-words"
 #: System -> way to learn (`finetune.<name>.method`).
-HEADSTART = {"headstart": "auto", "headstart-contrastive": "contrastive", "headstart-own": "auto"} | {WORDS: "auto"}
+HEADSTART = {"headstart": "auto", "headstart-contrastive": "contrastive", "headstart-frozen": "features"}
+HEADSTART |= {"headstart-own": "auto", WORDS: "auto"}
 ROOT = Path(__file__).resolve().parents[2]
 #: Stages of general text and the item of each; sets with the same general text share their outputs.
 GENERAL = {"ingest": "general", "tokenizer": "general-wordpiece", "tokenize": "general-wordpiece", "pretrain": "ulmfit"}

@@ -25,6 +25,9 @@ from components.data.tasks.data import Fields
 from components.data.tasks.kinds import find_kind, scoring_for
 from components.settings.tasks import TaskSource
 
+#: Rows of train that take the place of test.
+DEV_ROWS = 500
+
 
 @dataclass(frozen=True)
 class DataSet:
@@ -142,18 +145,19 @@ def _in_shares(labels: np.ndarray, shares: Sequence[float], order: np.ndarray, *
     return np.concatenate(parts)
 
 
-def prepare(name: str, *, data: Path, folder: Path) -> Prepared:
+def prepare(name: str, *, data: Path, folder: Path, judged: Literal["test", "dev"] = "test") -> Prepared:
     """Prepare a set, or read what was prepared before.
 
     Args:
         name: key of SETS.
         data: folder of the raw data sets.
         folder: to write below.
+        judged: `dev`, for a choice between settings: a random part of train takes the place of test.
     """
-    target = folder / name
+    target = folder / (name if judged == "test" else f"{name}-{judged}")
     facts = target / "set.json"
     if not facts.is_file():
-        _write(name, data, target)
+        _write(name, data, target, judged)
     content = json.loads(facts.read_text(encoding="utf-8"))
     return Prepared(
         folder=target,
@@ -165,10 +169,14 @@ def prepare(name: str, *, data: Path, folder: Path) -> Prepared:
     )
 
 
-def _write(name: str, data: Path, target: Path) -> None:
+def _write(name: str, data: Path, target: Path, judged: str) -> None:
     chosen = SETS[name]
     source = TaskSource.model_validate(chosen.source | {"path": str(data / chosen.source["path"]), "dev_rows": 500})
     result = find_kind(source.kind).read(name, source)
+    if judged == "dev":
+        order = np.random.default_rng(0).permutation(len(result.train))
+        held, rest = (np.sort(part) for part in (order[:DEV_ROWS], order[DEV_ROWS:]))
+        result = replace(result, train=result.train.take(rest), test=result.train.take(held))
     if isinstance(chosen.shares, tuple):
         order = np.random.default_rng(0).permutation(len(result.test))
         kept = np.sort(_in_shares(result.test.labels, chosen.shares, order, most=len(order)))

@@ -32,6 +32,7 @@ CONFIDENCE = 0.95
 TITLES = {
     "headstart": "Headstart",
     "headstart-contrastive": "Headstart, contrastive",
+    "headstart-frozen": "Headstart, frozen encoder",
     "headstart-own": "Headstart, no imported model",
     "setfit": "SetFit",
     "embeddings": "frozen, C = 1",
