@@ -127,13 +127,13 @@ def read_task(
     with _errors(table, labelled):
         within = groups and [groups[number] for number in labelled]
         source, examples = _read(meant, [rows.rows[number] for number in labelled], within)
-    train = examples.train
+    train, target = examples.train, _target(meant)
     facts = facts_of(meant.kind, train.fields, [each.tolist() for each in train.targets], examples.labels)
     return TaskRows(
         source,
         examples,
         columns,
-        _classes(examples.labels, [rows.rows[number].get(_target(meant)) for number in labelled]),
+        _classes(examples.labels, [target and rows.rows[number].get(target) for number in labelled]),
         [parts for number, parts in filled.items() if number not in {*labelled}],
         language or language_of([part for parts in train.fields for part in parts]),
         notes + facts.lines(),

@@ -189,6 +189,16 @@ def test_a_worker_whose_process_group_has_ended_is_restarted():
     assert "ValueError: text" in outcome["message"]
 
 
+def test_a_worker_that_has_started_again_reports_only_what_it_has():
+    worker = ray_cluster.TrainingWorker()
+    with ThreadPoolExecutor(1) as executor:
+        latest = executor.submit(worker.progress, 7)  # of its earlier process
+        with pytest.raises(TimeoutError):
+            latest.result(timeout=0.1)
+        worker._publish({"step": 3.0})
+        assert latest.result(timeout=10) == (1, {"step": 3.0})
+
+
 #: Steps of a training that nodes are added to, and seconds of each.
 MANY, STEP_S = 150, 0.2
 

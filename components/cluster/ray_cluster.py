@@ -262,9 +262,10 @@ class TrainingWorker:
                 self._changed.notify_all()
 
     def progress(self, count: int) -> tuple[int, dict[str, float]] | None:
-        """The number of reports and the newest one, when there are other than `count`; None after the end."""
+        """The number of reports and the newest one, when there are other than `count`; None after the end. A
+        worker that has started again has none at first."""
         with self._changed:
-            self._changed.wait_for(lambda: self._count != count or self._ended)
+            self._changed.wait_for(lambda: self._count not in (0, count) or self._ended)
             return None if self._ended else (self._count, self._numbers)
 
     def _publish(self, numbers: dict[str, float]) -> None:

@@ -119,8 +119,8 @@ class Scores:
     def interval(self, confidence: float = CONFIDENCE) -> Interval:
         training = None if self.noise is None else self.noise.of(*(self.of or [self.values[:, 0]]))
         without = None if self.sizes is None else self.values[:, 1:]
-        given = {"confidence": confidence, "training": training, "within": self.within}
-        return interval(self.values[:, 0], without, self.sizes, **given)
+        means = self.values[:, 0]
+        return interval(means, without, self.sizes, confidence=confidence, training=training, within=self.within)
 
     def at(self, seeds: Sequence[int]) -> Floats:
         return self.values[[list(self.seeds).index(seed) for seed in seeds]]

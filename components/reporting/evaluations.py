@@ -82,8 +82,8 @@ def label_curves(evaluation: Mapping[str, Any]) -> dict[str, Line]:
     curves = {}
     for system in evaluation["systems"]:
         points = [{"labels": each["labels"]} | each["scores"][evaluation["main"]] for each in system["budgets"]]
-        values = ([point[key] for point in points] for key in ("labels", "mean", "low", "high"))
-        curves[system["system"]] = Line(*values, dashed=system["family"] == "baseline")
+        x, y, low, high = ([point[key] for point in points] for key in ("labels", "mean", "low", "high"))
+        curves[system["system"]] = Line(x, y, low, high, dashed=system["family"] == "baseline")
     return curves
 
 

@@ -86,8 +86,9 @@ class Sheet:
     def drawing(self) -> list[Drawing]:
         caption = f"{self.title}: {self.value}" if self.title else self.value
         if self.value and self.x:
-            labels = {"x_label": self.x, "y_label": self.value}
-            svg = figures.lines(self._lines(), **labels, ticks=True, logarithmic=self.logarithmic)
+            svg = figures.lines(
+                self._lines(), x_label=self.x, y_label=self.value, ticks=True, logarithmic=self.logarithmic
+            )
             return [Drawing(svg, f"{caption}, by {self.x}.")]
         values = sorted(self.named(), key=lambda of: of[1].mean)[:PLOTTED] if self.value else []
         bounded = {name: of for name, of in values if of.low < math.inf}

@@ -202,7 +202,9 @@ def _map(
     drawn = {"frequent words": behind} | {word: [word, *names] for word, names in groups.items()}
     parts = np.split(positions_N2, np.cumsum([*map(len, drawn.values())])[:-1])
     return {
-        group: Cloud(*part_N2.T.tolist(), [] if group not in groups else names, group not in groups)
+        group: Cloud(
+            part_N2[:, 0].tolist(), part_N2[:, 1].tolist(), [] if group not in groups else names, group not in groups
+        )
         for (group, names), part_N2 in zip(drawn.items(), parts, strict=True)
         if names
     }

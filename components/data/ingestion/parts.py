@@ -171,11 +171,11 @@ def read_part(item: ReadPart, key: str, work: Work) -> Facts:
     with work.scratch() as folder:
         with ExitStack() as stack:
             streams = {"documents": _draft_schema(pairs=pairs), "origins": ORIGINS, "left-out": DROPPED_SCHEMA}
-            writers = [
+            documents, origins, left_out = (
                 stack.enter_context(pa.ipc.new_stream(stack.enter_context(pa.OSFile(str(folder / name), "wb")), schema))
                 for name, schema in streams.items()
-            ]
-            writer = _Writer(*writers, shingles, judged, counts["dropped"])
+            )
+            writer = _Writer(documents, origins, left_out, shingles, judged, counts["dropped"])
             for file in item.files:
                 counts["files"][file.name] = _read_file(file, item, work, writer, counts)
             writer.flush()
