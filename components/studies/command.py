@@ -5,7 +5,7 @@ import inspect
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, cast, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, cast, get_type_hints
 
 import typer
 from rich import box
@@ -14,9 +14,10 @@ from rich.markup import escape
 from rich.table import Table
 
 from components.core.errors import ConfigError, HeadstartError, nearest
-from components.reporting import findings
-from components.reporting.findings import Chapter, Findings
 from components.settings.loading import load_params
+
+if TYPE_CHECKING:  # the help of a command needs no numpy
+    from components.reporting.findings import Chapter, Findings
 
 
 @dataclass(frozen=True)
@@ -34,7 +35,7 @@ class Study:
         module, _, name = self.function.partition(":")
         return cast(Callable[..., Any], getattr(importlib.import_module(f"components.studies.{module}"), name))
 
-    def findings(self, outputs: Any, **options: Any) -> Findings:
+    def findings(self, outputs: Any, **options: Any) -> "Findings":
         """What the study finds in the outputs of a run (`components.studies.frame.Outputs`)."""
         result: Findings = self.measure(outputs, **options).findings(self.name, self.question)
         return result
@@ -150,6 +151,7 @@ def _command(study: Study) -> Callable[..., None]:
 
     def command(*, params: Path, **options: Any) -> None:
         from components.pipeline.running import run_stage
+        from components.reporting import findings
         from components.studies.frame import Outputs
 
         settings = load_params(params)
@@ -178,7 +180,7 @@ def _command(study: Study) -> Callable[..., None]:
     return command
 
 
-def _print(chapter: Chapter) -> None:
+def _print(chapter: "Chapter") -> None:
     for sentence in (*chapter.lead, *chapter.text):
         print(sentence)
     for part in chapter.tables:

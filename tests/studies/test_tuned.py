@@ -45,12 +45,12 @@ def test_a_change_is_paired_with_the_same_labels_and_has_the_last_step(ready, mo
     trained = []
 
     def train_all(specs, **options):
-        runs = [spec.members[0] for spec in specs["finetune"]]
-        trained.append([(run.budget, run.seed, run.encoder.name, run.settings) for run in runs])
+        runs = [fit for (fit,) in specs["finetune"]]
+        trained.append([(run.budget, run.seed, run.job.start, run.settings) for run in runs])
         scores = [0.5 + 0.125 * run.seed - 0.25 * (run.settings.discriminative == 1) for run in runs]
         # The first point of a curve is the head on frozen features, which is better here.
         curves = ([{"f1": 0.99}, {"f1": score}] for score in scores)
-        return [SimpleNamespace(records=[{"score": "f1", "curve": curve}]) for curve in curves]
+        return [(SimpleNamespace(record={"score": "f1", "curve": curve}),) for curve in curves]
 
     monkeypatch.setattr(tuned, "train_all", train_all)
     monkeypatch.setattr(tuned, "clear", lambda runs, cluster: None)
@@ -87,21 +87,15 @@ def test_every_choice_of_layers_that_an_encoder_has(ready, add_encoder, monkeypa
     add_encoder(block)
     trained: dict[str, Any] = {}
 
-    class Run:
-        def __init__(self, seed: int, right: int) -> None:
-            self.seed, self.right = seed, right
-
-        def result(self, member: int) -> tuple[dict[str, Any], None]:
-            return {}, None
-
-        def answers(self, member: int, tensors: Any) -> dict[str, Any]:
-            split = Labelled.of(ready, "aws-type").dev
-            wrong = np.arange(len(split)) >= self.right + self.seed
-            return {"dev": list(np.eye(2)[np.where(wrong, 1 - split.labels, split.labels)])}
+    def answers(right: int) -> dict[str, Any]:
+        split = Labelled.of(ready, "aws-type").dev
+        wrong = np.arange(len(split)) >= right
+        return {"dev": list(np.eye(2)[np.where(wrong, 1 - split.labels, split.labels)])}
 
     def train_all(specs, *, title, **options):
-        trained[title] = specs["features"][0].members[0].settings
-        return [Run(spec.members[0].seed, 30 + 10 * (title == "last")) for spec in specs["features"]]
+        trained[title] = specs["features"][0][0].settings
+        right = 30 + 10 * (title == "last")
+        return [(SimpleNamespace(answers=answers(right + fit.seed)),) for (fit,) in specs["features"]]
 
     monkeypatch.setattr(tuned, "train_all", train_all)
     monkeypatch.setattr(tuned, "clear", lambda runs, cluster: None)

@@ -245,8 +245,7 @@ def test_answers_of_a_pipeline(save):
     classifier = load_classifier(model)
     run_code(code_of_card(output), output)
     (encoded,) = classifier.encode([("a b", "c d a b c")])
-    (features,) = (each for _, each in classifier.batches.features([encoded]))
-    (outputs,) = (each[0].numpy() for each in classifier.batches.outputs([features]))
+    (outputs,) = (each[0].numpy() for each in classifier.batches.outputs(classifier.batches.table([encoded])))
     tokens = AutoTokenizer.from_pretrained(output)("a b", "c d a b c", return_tensors="pt")
     assert tokens["input_ids"][0].tolist() == encoded.pieces[0].tolist()
     with torch.no_grad():
