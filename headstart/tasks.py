@@ -133,7 +133,11 @@ def read_task(
         source,
         examples,
         columns,
-        _classes(examples.labels, [target and rows.rows[number].get(target) for number in labelled]),
+        _classes(
+            examples.labels,
+            [target and rows.rows[number].get(target) for number in labelled],
+            many=meant.kind == "multilabel",
+        ),
         [parts for number, parts in filled.items() if number not in {*labelled}],
         language or language_of([part for parts in train.fields for part in parts]),
         notes + facts.lines(),
@@ -198,7 +202,8 @@ def _target(meant: Understanding) -> str | None:
 
 def _lacks_label(row: Mapping[str, Any], meant: Understanding) -> bool:
     """Whether a row has no label. Of several labels, an empty text is none of them."""
-    value, keys = row.get(_target(meant) or "", ""), KINDS[meant.kind]
+    target, keys = _target(meant), KINDS[meant.kind]
+    value = "" if target is None else row.get(target)
     return value is None or ("labels" not in keys and (is_blank(value) or ("score" in keys and is_no_number(value))))
 
 
@@ -233,9 +238,9 @@ def _value(value: Any) -> Any:
     raise InputError(f"label: {value!r:.40} is {type(value).__name__}, expected text or a number; convert it")
 
 
-def _classes(labels: Sequence[str], values: Sequence[Any]) -> dict[str, Value]:
-    """Name of a class -> its value in the data."""
-    vectors = are_vectors(values)
+def _classes(labels: Sequence[str], values: Sequence[Any], *, many: bool) -> dict[str, Value]:
+    """Name of a class -> its value in the data; `many`: a row has several classes, as a list or a vector of 0 and 1."""
+    vectors = many and are_vectors(values)
     lists = [[value] if vectors else labels_in(value) or [value] for value in values]
     numbers = {name_of(value): value for each in lists for value in each if isinstance(value, int | float)}
     return {name: numbers.get(name, name) for name in labels}
@@ -252,6 +257,8 @@ def _errors(table: Table, numbers: Sequence[int] = ()) -> Iterator[None]:
         place, where = table.source, error.where.position if isinstance(error.where, Origin) else error.where
         if isinstance(where, Position):
             place = table.place(numbers[where.line - 1]) + f", column {where.column!r}" * bool(where.column)
+        if error.key == "no_label":  # there is no such argument
+            error.do = "remove the row or label it"
         raise InputError(error.said(_argument, where=place)) from error
 
 

@@ -100,7 +100,7 @@ def _keys(rows: Rows, text: Sequence[str], label: str | None, kind: str | None) 
     if {"question", "context", "answers"} <= columns.keys() and kind in (None, "questions"):
         return {"kind": "questions"} | {key: columns[key] for key in ("question", "context", "answers")}
     named = [*text[:1], *(columns[name] for name in WORDS if name in columns)]
-    words = next((name for name in named if all(isinstance(row.get(name), list | None) for row in rows.rows)), None)
+    words = next((name for name in named if _holds_lists(rows.rows, name)), None)
     if words is not None and kind in (None, "tagging"):
         tags = label or next((columns[name] for name in TAGS if name in columns and columns[name] != words), None)
         if tags is not None:
@@ -690,8 +690,22 @@ def separator_of(values: Sequence[Any]) -> str | None:
     return None
 
 
+def _holds_lists(rows: Sequence[dict[str, Any]], column: str) -> bool:
+    values = [row.get(column) for row in rows]
+    return all(isinstance(value, list | None) for value in values) and any(value is not None for value in values)
+
+
 def _tags(rows: Sequence[dict[str, Any]], column: str) -> list[list[str]]:
-    return [[str(tag) for tag in row.get(column) or []] for row in rows]
+    """A list, or a text that is split at white space, for each row."""
+    values = [row.get(column) for row in rows]
+    wrong = [value for value in values if not isinstance(value, list | str | None)]
+    if wrong:
+        raise DataError(
+            f"{column!r} holds {wrong[0]!r:.40}; expected a list of tags, one for each word, or a text of them",
+            key="tags",
+            do="name the column of the tags with {key}",
+        )
+    return [value.split() if isinstance(value, str) else [str(tag) for tag in value or []] for value in values]
 
 
 def by_column(rows: Rows) -> dict[str, list[Any]]:

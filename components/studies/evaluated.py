@@ -135,8 +135,8 @@ def negative_transfer(outputs: Outputs, *, task: EveryTask = "") -> Measured:
         sheets.append(Sheet(forgotten, "Forgetting of the language models by adaptation", forms))
     text = (
         "Classes are compared by F1, slices and all rows by the primary metric. Among many parts some decrease by "
-        "chance: `corrected` has the Bonferroni-corrected bounds over all parts, starts and families; `hurts`: "
-        "they are below zero."
+        "chance: `corrected` has the Bonferroni-corrected bounds over all parts, starts and families; `hurts`: they "
+        "are below zero, those of all rows at 95%."
     )
     return Measured(sheets, [text])
 

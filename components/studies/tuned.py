@@ -71,12 +71,14 @@ def without(technique: str, settings: FinetuneSettings) -> FinetuneSettings:
 
 @dataclass(frozen=True)
 class Learning:
-    """A task that is learned with `labels` on each of `seeds` samples of its train rows."""
+    """A task that is learned with `labels` on each of `seeds` samples of its train rows; `within`: the least and the
+    highest score."""
 
     outputs: Outputs
     task: str
     labels: int
     seeds: int
+    within: tuple[float, float]
 
     def scores(
         self, name: str, block: str, start: str, settings: FinetuneSettings, score: Callable[[Trained], Floats]
@@ -99,7 +101,7 @@ class Learning:
         }
         values = np.stack([score(trained) for (trained,) in train_all(trainings, title=name, cluster=cluster)])
         clear([fits for of_way in trainings.values() for fits in of_way], cluster=cluster)
-        return Scores(range(self.seeds), values, within=(0.0, 1.0))
+        return Scores(range(self.seeds), values, within=self.within)
 
 
 def last_step(run: Trained) -> Floats:
@@ -112,7 +114,7 @@ def ablation(
     """Fine-tune with all techniques, and without each of them, on the same labels."""
     name = outputs.task(task)
     data = Labelled.of(outputs, name)
-    learning = Learning(outputs, name, data.budget(budget), seeds)
+    learning = Learning(outputs, name, data.budget(budget), seeds, data.scoring.ranges[data.scoring.main])
     block, start = outputs.chosen(encoder)[0]
     settings, vocabulary = outputs.finetuning(block), outputs.encoder(block, start).tokenizer.fingerprint()
     variants = {WHOLE: (start, settings)}
@@ -145,7 +147,10 @@ def layers(
     """Metric of every choice of layers, and its difference to the last layer, for one or several encoders."""
     name = outputs.task(task)
     data = Labelled.of(outputs, name)
-    learning, rows = Learning(outputs, name, data.budget(budget), seeds), list[Row]()
+    learning, rows = (
+        Learning(outputs, name, data.budget(budget), seeds, data.scoring.ranges[data.scoring.main]),
+        list[Row](),
+    )
     on_dev, kind = data.facts.selection == "dev", find_task(data.facts.kind)
     sizes = sizes_of(data.dev.clusters, len(data.dev)) if on_dev else None
 

@@ -139,3 +139,36 @@ def test_what_is_wrong_is_named(arguments, message):
         fit(given.pop("data"), verbose=False, **given)
     assert message in str(error.value)
     assert "/tmp" not in str(error.value)
+
+
+def test_an_empty_column_of_words_is_not_read():
+    frame = pd.DataFrame({"text": [f"text {row}" for row in range(8)], "tokens": None, "labels": ["pos", "neg"] * 4})
+    read = task(frame)
+    assert read.source.kind == "classification"
+    assert len(read.examples.train) == 8
+
+
+def test_a_column_without_a_name_is_no_label_of_several():
+    frame = pd.DataFrame(
+        {"": None, "text": [f"text {row}" for row in range(8)], "a": [0, 1] * 4, "b": [1, 1, 0, 0] * 2}
+    )
+    assert len(task(frame).examples.train) == 8
+
+
+def test_a_label_that_is_no_tag_is_refused():
+    frame = pd.DataFrame({"words": [["a", "b"]] * 4, "label": [1, 2, 1, 2]})
+    with pytest.raises(InputError, match="'label' holds 1; expected a list of tags"):
+        task(frame, label="label")
+
+
+def test_tags_as_one_text_have_their_scheme():
+    words = [["Ann", "of", "Rome"]] * 4
+    frame = pd.DataFrame({"words": words, "tags": ["B-P O B-L"] * 4})
+    assert task(frame).source.scheme == "bio"
+    frame = pd.DataFrame({"words": words, "tags": ["S-P O S-L"] * 4})
+    assert task(frame).source.scheme == "iobes"
+
+
+def test_numbers_as_tags_stay_numbers():
+    frame = pd.DataFrame({"words": [["a", "b"], ["c", "d"]] * 4, "tags": [[0, 1], [1, 0]] * 4})
+    assert task(frame).classes == {"0": 0, "1": 1}

@@ -139,6 +139,8 @@ def test_the_first_way_is_always_tried_and_costs_add_up():
     assert share(tried, 1.0, ["features", "contrastive", "finetune"]) == 1, "a way that was left out has cost nothing"
     assert share(tried, 1.0, ["features", "contrastive", "finetune", "distil"]) == 0, "half is left for a further way"
     assert share(tried, 0.1, ["features", "finetune"]) == 0
+    left_out = [{"minutes": 9.0, "score": None}]
+    assert share(left_out, 1e-9, ["contrastive", "finetune"]) == 1, "one way is always tried"
     assert share(tried, None, ["features", "finetune"], minutes=1e9) == 1
     assert share([], None, ["features"]) == 0, "its number of rows rules it out"
 

@@ -479,9 +479,10 @@ def share_left(
     if settings.method == "auto" or settings.method not in ways:
         return 0.0
     limit = settings.auto.minutes
-    if WAYS[settings.method].has_teachers or limit is None or not attempts:
+    tried = [attempt["minutes"] for attempt in attempts if attempt["score"] is not None]
+    if WAYS[settings.method].has_teachers or limit is None or not tried:
         return 1.0
-    spent = sum(attempt["minutes"] for attempt in attempts if attempt["score"] is not None)
+    spent = sum(tried)
     return share_within(cost, max(0.0, limit - spent) / (len(ways) - ways.index(settings.method)))
 
 

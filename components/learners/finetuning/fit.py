@@ -342,7 +342,8 @@ def tables_of(fit: Fit) -> list[str]:
 
 def compute_all(fits: Iterable[Fit], *, cluster: ClusterSettings) -> None:
     """Compute the missing tables of features that the trainings read, with one thread each."""
-    tables = list({(fit.features_key, split): (fit, split) for fit in fits for split in tables_of(fit)}.values())
+    read = [(fit, split) for fit in fits for split in tables_of(fit)]
+    tables = list({(fit.features_key, fit.job.examples, split): (fit, split) for fit, split in read}.values())
     if sum(len(fields_of(*table)) * table[0].settings.max_length for table in tables) > FEW_PIECES:
         for _ in map_parallel(_compute, tables, settings=cluster, gpu_bytes=gpu_bytes(fit for fit, _ in tables)):
             pass

@@ -140,15 +140,19 @@ class Member:
         return read_by_head(self.model, extract(self.model, self.encoded(split), precision=self.fit.precision))
 
     def _head_rows(self, inputs: Inputs, *, names: bool | None) -> HeadRows:
-        """The rows on which the head is trained alone, a sample of more than `MOST_ROWS`; with the names of the labels
-        or without."""
+        """The rows on which the head is trained alone, with the names of the labels or without."""
+        rows, targets = self._head_targets(names=names)
+        table = inputs("train").take(rows)
+        return HeadRows(table.joined(inputs(NAMES).averaged(self._named)) if names else table, targets)
+
+    def _head_targets(self, *, names: bool | None) -> tuple[NDArray[np.int64], list[Target]]:
+        """Indices of the labelled rows on which the head is trained alone, a sample of more than `MOST_ROWS`, and the
+        targets, of the names too."""
         rows = np.arange(len(self.rows.labelled))
         if len(rows) > MOST_ROWS:
             rows = np.sort(counter_rng(self.fit.seed, "head alone").permutation(rows)[:MOST_ROWS])
-        table, targets = inputs("train").take(rows), [self.rows.labelled.targets[row] for row in rows]
-        if not names:
-            return HeadRows(table, targets)
-        return HeadRows(table.joined(inputs(NAMES).averaged(self._named)), targets + _targets(np.unique(self._named)))
+        targets = [self.rows.labelled.targets[row] for row in rows]
+        return rows, targets + (_targets(np.unique(self._named)) if names else [])
 
     def training_rows(self) -> TrainingRows:
         """The rows that are learned from, with the names of the labels if they are chosen."""
@@ -319,7 +323,8 @@ class Member:
         self.record = dict(record)
         self.model.head.penalty = float(penalty)
         if isinstance(self.model.head, LabelHead):
-            self.model.head.weigh(self.candidate.weight, self.training_rows().targets)
+            # As `solve_head` has done, because the prior is not in the checkpoint.
+            self.model.head.weigh(self.candidate.weight, self._head_targets(names=self.candidate.names)[1])
 
     def _answers(self, split: str, *, trained: bool, answer: Any = None) -> list[Answer]:
         if not trained:

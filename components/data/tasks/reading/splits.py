@@ -96,7 +96,7 @@ def examples_of(
     _settle_overlap(splits, source, counts, block)
     if label is not None and (missing := sorted(set(range(len(labels))) - set(map(label, splits["train"])))):
         ways = ["add some"]
-        ways += [] if source.files("dev") else ["name a dev file"]
+        ways += [] if source.files("dev") else [f"name a dev file ({block}.dev)"]
         ways += ["set {key} to report"] if source.overlap == "drop" else []
         raise DataError(
             f"no example of {labels[missing[0]]!r} is left once duplicates of dev and test are dropped",
@@ -221,7 +221,7 @@ def _apart(
             f"label needs a row in train and another in {what}",
             where=key,
             key=key,
-            do=f"name a {what} file or add {'groups' if among else 'rows'}",
+            do=f"name a {what} file ({key.rpartition('.')[0]}.{what}) or add {'groups' if among else 'rows'}",
         )
     return (
         [row for row, flag in zip(rows, flags, strict=True) if not flag],
