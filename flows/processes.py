@@ -36,6 +36,8 @@ MARK = "HEADSTART_RUN"
 STOPPED: list[BaseException] = []
 
 Process = Popen[bytes] | BaseProcess
+#: `multiprocessing` asks for the ends of all children at every start, and reads each end once.
+_CHILDREN = threading.Lock()
 
 
 class CommandTimeoutError(Exception):
@@ -92,7 +94,8 @@ def run(
 
 def code_of(process: Process) -> int | None:
     """The exit code of a process; None while it runs."""
-    return process.exitcode if isinstance(process, BaseProcess) else process.poll()
+    with _CHILDREN:
+        return process.exitcode if isinstance(process, BaseProcess) else process.poll()
 
 
 def _started(
@@ -101,7 +104,8 @@ def _started(
     """A process in a session of its own; of the run's server for a module of Python."""
     if warm.is_serving() and [*command[:2]] == [sys.executable, "-m"]:
         options: dict[str, Any] = {"directory": directory, "environment": environment, "bound": bound}
-        return warm.start(command[2], command[3:], **options, output=output)
+        with _CHILDREN:
+            return warm.start(command[2], command[3:], **options, output=output)
     return subprocess.Popen(
         command,
         cwd=directory,

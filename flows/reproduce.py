@@ -20,6 +20,8 @@ from dvc.repo import Repo
 from components.core.errors import ConfigError, report
 from flows.plan import causes, of_dvc
 
+#: Characters that only a shell understands, in a command that a user has written.
+SHELL = {*"&|;<>$`*?~()\\\n"}
 #: Seconds between two attempts to take the lock of DVC.
 POLL_S = 1.0
 
@@ -39,8 +41,16 @@ def reproduce(address: str, *, force: bool = False) -> str:
                 for command in [stage.cmd] if isinstance(stage.cmd, str) else stage.cmd or ():
                     _execute(command)
         if outcome != "Skipped":
-            _patiently(lambda: repo.commit(address, force=True))
+            _patiently(lambda: _record(repo, stage))
     return outcome
+
+
+def _record(repo: Repo, stage: Any) -> None:
+    """As `dvc commit`, but of the stage that has run: dvc.yaml may have changed since."""
+    with repo.lock:
+        stage.save()
+        stage.commit()
+        stage.dump(update_pipeline=False)
 
 
 def _prepare(repo: Repo, stage: Any, *, force: bool) -> str:
@@ -52,8 +62,8 @@ def _prepare(repo: Repo, stage: Any, *, force: bool) -> str:
             if not force:
                 repo.stage_cache.restore(stage)
                 return "Cached"
-        except Exception as error:  # the cache lacks it
-            if not of_dvc(error):
+        except Exception as error:
+            if type(error).__name__ != "RunCacheNotFoundError":
                 raise
     return "Completed"
 
@@ -61,7 +71,7 @@ def _prepare(repo: Repo, stage: Any, *, force: bool) -> str:
 def _execute(command: str) -> None:
     """Execute a command of a stage; one of Headstart in this process, which has imported its modules."""
     name, verb, *_ = *shlex.split(command), ""
-    if (name, verb) != ("headstart", "stage"):
+    if (name, verb) != ("headstart", "stage") or SHELL & {*command}:
         code = subprocess.run([os.environ.get("SHELL") or "/bin/sh", "-c", command], check=False).returncode
         if code < 0:
             os.kill(os.getpid(), -code)
@@ -80,12 +90,16 @@ def _execute(command: str) -> None:
 
 def _patiently(act: Callable[[], Any]) -> Any:
     """Do something with DVC as soon as no other command of DVC holds its locks."""
+    told = False
     while True:
         try:
             return act()
         except Exception as error:
             if type(error).__name__ != "LockError":
                 raise
+            if not told:
+                print(f"waiting: {error}", flush=True)
+            told = True
             time.sleep(POLL_S)
 
 

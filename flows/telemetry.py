@@ -9,6 +9,7 @@ import re
 import signal
 import socket
 import subprocess
+import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -102,6 +103,7 @@ class Monitor:
         self._finished = False
         self._file = root / FOLDER / f"{re.sub(r'[^A-Za-z0-9_.@-]+', '-', self._pipeline)}.jsonl"
         self._process: processes.Process | None = None
+        self._starting = threading.Lock()  # stages may begin in several threads
 
     @contextmanager
     def stage(self, stage: Stage) -> Iterator[Recorded]:
@@ -171,22 +173,25 @@ class Monitor:
         while processes.code_of(self._process) is None and time.monotonic() < deadline:
             time.sleep(POLL_S)
         self._process.kill()
-        *_, last = Lines(self._file).read()
+        last: dict[str, Any] = next(reversed([*Lines(self._file).read()]), {})
         if problem := last.get("problem", "it does not answer"):
             terminal.say(f"MLflow has not received all runs of this retraining: {problem}")
         if status == "FINISHED":
             self._file.unlink(missing_ok=True)
 
     def _start(self) -> None:
-        if self._process is not None:
-            return
+        with self._starting:
+            if self._process is None:
+                self._process = self._begun_process()
+
+    def _begun_process(self) -> processes.Process:
         from components.pipeline.telemetry import process_of
 
         private_folder(self._file.parent)
         tags = self._tags() | {"expected": json.dumps(dict(self._expected.seconds))}
         begin = {"identifier": self.id, "name": self.name, "process": process_of(os.getpid()), "tags": tags}
         self._tell(begin=begin)
-        self._process = processes.beside(
+        return processes.beside(
             *("components.pipeline.telemetry", str(self._file), self.id),
             directory=self.root,
             environment=environment(self.root),

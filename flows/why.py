@@ -60,9 +60,10 @@ def plan_to_explain(params: Path) -> Plan:
     """
     file = params.resolve()
     root = find_root(file.parent)
-    pipeline = pipeline_of(file, root=root)
+    # Before dvc.yaml is written anew.
     if run := active_run(root):
         raise ConfigError(f"{run} is changing the outputs of this repository; repeat the command when it has ended")
+    pipeline = pipeline_of(file, root=root)
     plan = read_plan(pipeline, root=root, files=True)
     plan.refuse_problem()
     return plan

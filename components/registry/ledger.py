@@ -175,6 +175,12 @@ class Ledger:
     def entries(self, model: str | None = None) -> list[Entry]:
         """The entries that concern a model, oldest first; without a model, every entry."""
         texts, marks = self._log.read()
+        # Early versions had a registered model of this name, whose versions were the entries.
+        if not texts and self.registry.versions(LEDGER):
+            raise RegistryError(
+                f"the registered model {LEDGER} has the ledger of an early version, which is not read any more; delete "
+                "or rename it in MLflow"
+            )
         entries = [_entry(position, text, marks) for position, text in texts.items()]
         return [entry for entry in entries if model is None or entry.model in (model, "")]
 

@@ -55,14 +55,10 @@ def localised(raw: dict[str, Any]) -> tuple[dict[str, Any], list[Import]]:
     collected: dict[str, Import] = {}
 
     def replaced(block: Any, *, files: bool = False) -> Any:
-        if isinstance(block, list):
-            return [replaced(each) for each in block]
         if is_address(block):
             return replaced({"path": block})["path"]
-        if not isinstance(block, dict):
+        if not isinstance(block, dict) or not is_address(block.get("path")):
             return block
-        if not is_address(block.get("path")):
-            return {key: replaced(inner, files=files or key == "tasks") for key, inner in block.items()}
         url = block["path"].rstrip("/")
         if masked(url) != url:
             raise ConfigError(
@@ -80,8 +76,18 @@ def localised(raw: dict[str, Any]) -> tuple[dict[str, Any], list[Import]]:
             collected[url] = Import(url, path)
         return block | {"path": path}
 
-    data = replaced(raw.get("data"))
-    return raw | ({} if data is None else {"data": data}), sorted(collected.values())
+    data = raw.get("data")
+    if not isinstance(data, dict):
+        return raw, []
+    data = dict(data)
+    for name, value in data.items():
+        if name in ("general", "domain"):
+            data[name] = replaced(value)
+        elif name in ("tasks", "parallel") and isinstance(value, dict):
+            data[name] = {key: replaced(block, files=name == "tasks") for key, block in value.items()}
+        elif name == "unlabelled" and isinstance(value, list):
+            data[name] = [replaced(text) for text in value]
+    return raw | {"data": data}, sorted(collected.values())
 
 
 def _files(task: dict[str, Any]) -> list[str]:

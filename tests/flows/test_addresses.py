@@ -84,13 +84,14 @@ def test_addresses_stand_for_local_copies():
                 "unlabelled": ["s3://bucket/more"],
                 "tasks": {
                     "a": TASK | {"path": "https://host/a/", "train": ["x.csv", "y.json#rows"]},
-                    "b": TASK | {"path": "s3://bucket/b"},
+                    "b": TASK | {"path": "s3://bucket/b", "labels": ["http://schema.org/Person"]},
                 },
             }
         }
     )
     a, b = local_path("https://host/a"), local_path("s3://bucket/b")
     assert result["data"]["tasks"]["a"]["path"] == a and result["data"]["tasks"]["b"]["path"] == b
+    assert result["data"]["tasks"]["b"]["labels"] == ["http://schema.org/Person"], "a label is no path"
     assert result["data"]["general"] == {"path": "data/general"}
     assert result["data"]["domain"] == local_path("https://host/texts.jsonl.gz")
     assert result["data"]["domain"].endswith("/texts.jsonl.gz")

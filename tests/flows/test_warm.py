@@ -11,6 +11,7 @@ from pathlib import Path
 
 import psutil
 import pytest
+import yaml
 
 from flows import execution, processes, warm
 from flows.plan import Stage
@@ -191,6 +192,15 @@ def test_dvc_knows_what_a_process_of_the_server_has_made(stage):
     assert (stage / "dvc.lock").read_text() == recorded
 
 
+def test_what_is_recorded_is_the_stage_that_has_run(stage):
+    """dvc.yaml may change while a stage runs, and its command may be one for a shell."""
+    file = stage / "dvc.yaml"
+    file.write_text(file.read_text().replace("python stage.py", "python stage.py && sed -i s/read/gone/ dvc.yaml"))
+    assert reproduce(MADE, stage) == "Completed" and "gone" in file.read_text()
+    (made,) = yaml.safe_load((stage / "dvc.lock").read_text())["stages"].values()
+    assert [entry["path"] for entry in made["deps"]] == ["read"]
+
+
 def test_a_stage_waits_while_another_command_holds_the_lock_of_dvc(stage):
     processes.STOPPED.clear()  # a test of an interrupted run has set it
     holder = "from dvc.repo import Repo\nwith Repo().lock: print('held', flush=True); input()"
@@ -209,9 +219,9 @@ def test_a_stage_waits_while_another_command_holds_the_lock_of_dvc(stage):
     ("action", "why"), [("3", "exit code 3"), ("kill", "ended by signal 9|exit code 137")], ids=["status", "kill"]
 )
 def test_the_exit_code_of_a_stage_is_in_the_message(stage, action, why):
-    # A shell that waits for the command reports 128 + 9 where one that became the command reports the signal.
+    # A shell that waits for the command says so and reports 128 + 9; one that became the command is killed itself.
     (stage / "action").write_text(action)
-    with pytest.raises(StageError, match=rf"^made: said \((?:{why})\)$"):
+    with pytest.raises(StageError, match=rf"^made: (?:said|Killed) \((?:{why})\)$"):
         reproduce(MADE, stage)
 
 

@@ -5,6 +5,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from components.core.errors import DataError
 from components.data.formats.annotations.hub import arrow_rows
 from components.data.formats.lines import Reading
 from components.data.matching import Texts, file_holds
@@ -84,6 +85,23 @@ def test_a_line_of_parallel_files_is_removed_from_all_of_them(tmp_path):
     assert remove_records(tmp_path / "text", TEXTS) == 1
     assert [(tmp_path / name).read_text() for name in ("text", "label", "README")] == [
         "first row\nlast row\n", "one\nthree\n", "two lines\nonly\n"]  # fmt: skip
+
+
+def test_a_hidden_file_and_a_name_that_is_a_pattern(tmp_path):
+    (tmp_path / "LICENSE").write_text("some words\n")
+    for name in (".notes", "notes[1]_a.txt"):
+        (tmp_path / name).write_text(f"kept\n{SECRET}\n")
+        assert remove_records(tmp_path / name, TEXTS) == 1
+        assert (tmp_path / name).read_text() == "kept\n"
+
+
+def test_a_page_that_begins_inside_of_a_line_is_refused(tmp_path):
+    path = tmp_path / "pages.txt"
+    path.write_text(f"other\n\nend of a page\f{SECRET}\n")
+    with pytest.raises(DataError, match=r"pages\.txt: a page begins inside of a line; remove the text by hand"):
+        remove_records(path, TEXTS)
+    path.write_text("other\n\nend of a page\fanother page\n")
+    assert remove_records(path, TEXTS) == 0
 
 
 def test_lines_of_txt_files(tmp_path):

@@ -69,6 +69,13 @@ def test_clones_and_subdirectories_share_one_history(registry, tmp_path, monkeyp
     assert [change["after"] for change in Ledger(registry).state(M, A).changes] == ["1", "2"]
 
 
+def test_a_ledger_of_an_early_version_is_refused(registry):
+    """It had a registered model, whose versions were the entries."""
+    add(registry, "", LEDGER, schema="1")
+    with pytest.raises(RegistryError, match=rf"^the registered model {LEDGER} has the ledger of an early version"):
+        Ledger(registry).entries()
+
+
 def state_of(*entries: Entry) -> State:
     return replay(entries, model=M, alias=A)
 

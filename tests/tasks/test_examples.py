@@ -90,7 +90,7 @@ def test_a_class_lost_to_the_dev_share_is_named(source):
         read(source.model_copy(update={"dev": None, "selection": "dev", "overlap": "report"}))
     assert str(error.value) == (
         f"{path}: no example of 'tree' is left once duplicates of dev and test are dropped; add some, or name a dev "
-        "file"
+        "file (data.tasks.things.dev)"
     )
 
 

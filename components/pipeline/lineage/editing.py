@@ -78,6 +78,11 @@ def remove_records(path: Path, texts: Texts) -> int:
 def _held(path: Path, texts: Texts) -> set[Range]:
     """The records that hold one of the texts."""
     held: set[Range] = set()
+    if suffix(path.name) == ".txt":
+        with _opened(path) as source:
+            blocks = re.split(r"\n\s*\n\s*\n", source.read().decode(errors="replace"))
+        if any(re.search("[^\n]\f", block) and texts.may_be_in(block) for block in blocks):
+            raise DataError(f"{path}: a page begins inside of a line; remove the text by hand")
     for records in _divisions(path):
         with _opened(path) as source:
             line = 1
@@ -230,6 +235,8 @@ def _aligned(path: Path) -> list[Path]:
         if of_text or not suffix(file.name):
             with _opened(file) as lines:
                 files[file] = [raw.decode(errors="replace").strip() for raw in lines]
+    if path not in files:  # a hidden file, or a name that is a pattern
+        return [path]
     aligned = [file for file, lines in files.items() if len(lines) == len(files[path])]
     labelled = not of_text or (len(aligned) > 1 and any(are_labels(files[file]) for file in aligned))
     return aligned if labelled else [path]
