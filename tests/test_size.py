@@ -18,7 +18,7 @@ BUDGETS = {
     "cli": 15_400,
     "cluster": 11_700,
     "core": 9_200,
-    "data": 95_930,
+    "data": 95_720,
     "evaluation": 8_700,
     "flows": 32_460,
     "headstart": 13_100,
