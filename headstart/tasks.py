@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 
 from components.core.errors import DataError, nearest
-from components.data.facts import Facts, language_of
+from components.data.facts import Facts
 from components.data.tasks.data import Examples, Fields
 from components.data.tasks.kinds import find_kind
 from components.data.tasks.reading.records import (
@@ -21,7 +21,6 @@ from components.data.tasks.reading.records import (
     Position,
     are_vectors,
     is_blank,
-    is_no_number,
     label_text,
     labels_in,
 )
@@ -122,7 +121,7 @@ def read_task(
         groups, _ = _groups(table, meant.group[0])
         notes.append(f"{meant.group[1]} (group= names another column; without the column, rows are independent)")
     filled = {number: parts for number, parts in enumerate(fields) if parts is not None}
-    targets = _targets(table, meant)
+    targets = meant.targets(table)
     labelled = [number for number in filled if targets[number] is not None]
     if len(labelled) < 2:
         raise InputError(f"{table.source}: {len(labelled)} labelled row(s); two or more are needed")
@@ -135,7 +134,7 @@ def read_task(
         columns if table.is_named else {},
         _classes(examples.labels, [targets[number] for number in labelled], many=meant.kind == "multilabel"),
         [parts for number, parts in filled.items() if targets[number] is None],
-        language or language_of([part for parts in train.fields for part in parts]),
+        language or facts.language,
         notes + facts.lines(),
         [table.place(labelled[line - 1]) for line in train.lines],
     )
@@ -176,16 +175,6 @@ def _input_names(table: Table, labels: Sequence[Any], kind: str | None) -> list[
     if len(first) == 2:
         return ["first", "second"]
     raise InputError(f"{table.place(0)}: holds a list; expected a text, a pair of texts, or words with their tags")
-
-
-def _targets(table: Table, meant: Understanding) -> list[Any]:
-    """The value of the labels of each row; None: it has none. Of several labels, an empty text is none of them."""
-    keys = KINDS[meant.kind]
-    target = next((meant.keys[key] for key in ("label", "score", "tags") if key in meant.keys), None)
-    if target is None or "labels" in keys:
-        return [""] * len(table) if target is None else table.columns[target]
-    values = table.columns[target]
-    return [None if is_blank(value) or ("score" in keys and is_no_number(value)) else value for value in values]
 
 
 def _read(table: Table, meant: Understanding, numbers: Sequence[int], groups: Any) -> tuple[TaskSource, Examples]:

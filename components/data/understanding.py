@@ -4,7 +4,6 @@ import json
 import math
 import re
 import shlex
-import zlib
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -14,14 +13,20 @@ from typing import Any, Final
 
 import numpy as np
 import regex
+from sklearn.feature_extraction.text import HashingVectorizer
+from sklearn.metrics import cohen_kappa_score
+from sklearn.model_selection import cross_val_predict
+from sklearn.naive_bayes import MultinomialNB
 
 from components.core.errors import DataError
 from components.data.formats.dialect import GROUPS, LABELS, LABELS_TOO, TEXTS
+from components.data.formats.kinds import are_tags
 from components.data.formats.words import UNSPACED, scheme_of
 from components.data.sampling import Rows
 from components.data.tasks.reading.records import (
     are_thousands,
     flag_of,
+    is_blank,
     is_no_number,
     label_text,
     labels_in,
@@ -131,6 +136,18 @@ class Understanding:
     def kind(self) -> str:
         """Of the task."""
         return str(self.keys["kind"])
+
+    def targets(self, table: Rows) -> list[Any]:
+        """The value of the labels of each row; None: it has none. Of several labels, an empty text is none of them, and
+        of labels that have a column each no row lacks them."""
+        target = next((self.keys[key] for key in ("label", "score", "tags") if key in self.keys), None)
+        if target is None:
+            return [""] * len(next(iter(table.columns.values())))
+        values = table.columns.get(target, [None])
+        if "labels" in KINDS[self.kind]:
+            return values
+        measured = "score" in self.keys
+        return [None if is_blank(value) or (measured and is_no_number(value)) else value for value in values]
 
 
 def understand(
@@ -435,10 +452,10 @@ def _tagging(columns: Columns, text: Sequence[str], label: str | None) -> dict[s
     return _tagged(next(iter(text), "") or _texts(columns, tags)[0], columns[tags])
 
 
-def holds_tags(values: Sequence[Any]) -> bool:
+def holds_tags(values: Iterable[Any]) -> bool:
     """Whether texts are tags of words, such as `O B-artist I-artist`."""
     parts = {part for value in values if isinstance(value, str) for part in value.split()}
-    return bool(parts - {"O"}) and all(re.fullmatch(r"O|[BIESLU]-\S+", part) for part in parts)
+    return bool(parts - {"O"}) and are_tags(parts)
 
 
 def _refuse_lists_of_tags(column: Column) -> None:
@@ -611,40 +628,34 @@ _TOLD_ROWS, _TOLD_CHARACTERS, _FEATURES = 1_000, 300, 1 << 13
 
 def _told(texts: Sequence[Column], suited: Sequence[Column]) -> Column:
     """Of columns with few values the one with the fewest, of equal ones the last; or one that the texts tell better:
-    whose agreement with a prediction by naive Bayes on three characters, from the other half of the rows, is higher by
-    two standard errors of agreement by chance."""
+    whose agreement with a prediction by naive Bayes on five bytes, from the other half of the rows, is higher by two
+    standard errors of agreement by chance."""
     fewest = min(reversed(suited), key=lambda column: column.few)
     rows = range(0, len(fewest.values), max(1, len(fewest.values) // _TOLD_ROWS))
     if len(suited) < 2 or len(rows) < 2 * _NUMBERS or not texts:
         return fewest
-    counts = np.zeros((len(rows), _FEATURES), dtype=np.float32)
-    for index, row in enumerate(rows):
-        text = f" {' '.join(str(each.values[row] or '') for each in texts)} "[:_TOLD_CHARACTERS].casefold().encode()
-        for place in range(len(text) - 4):
-            counts[index, zlib.crc32(text[place : place + 5]) % _FEATURES] = 1
-    agreements = [_agreement(counts, [column.cells[row] for row in rows]) for column in suited]
+    joined = [" ".join(str(each.values[row] or "") for each in texts)[:_TOLD_CHARACTERS].casefold() for row in rows]
+    counts = HashingVectorizer(
+        analyzer="char",
+        lowercase=False,
+        ngram_range=(5, 5),
+        n_features=_FEATURES,
+        binary=True,
+        norm=None,
+        alternate_sign=False,
+    ).transform(f" {text} ".encode().decode("latin-1") for text in joined)
+    even = np.arange(len(rows)) % 2 == 0
+    halves = [(np.flatnonzero(half), np.flatnonzero(~half)) for half in (even, ~even)]
+
+    def agreement(column: Column) -> float:
+        values = [column.cells[row] for row in rows]
+        score = cohen_kappa_score(values, cross_val_predict(MultinomialNB(), counts, values, cv=halves))
+        return float(np.nan_to_num(score))
+
+    agreements = [agreement(column) for column in suited]
     most = max(agreements)
     is_better = most - agreements[suited.index(fewest)] > 2 / math.sqrt(len(rows))
     return suited[agreements.index(most)] if is_better else fewest
-
-
-def _agreement(counts: np.ndarray, values: Sequence[str]) -> float:
-    """Cohen's kappa between values and their predictions from the other half of the rows.
-
-    Args:
-        counts: (N, D) features.
-    """
-    names, numbers = np.unique(values, return_inverse=True)
-    predicted = np.zeros(len(values), dtype=int)
-    for half in (0, 1):
-        of_class = np.ones((len(names), counts.shape[1]), dtype=np.float32)
-        np.add.at(of_class, numbers[half::2], counts[half::2])
-        prior = np.log(np.bincount(numbers[half::2], minlength=len(names)) + 1)
-        weights = np.log(of_class / of_class.sum(1, keepdims=True))
-        predicted[1 - half :: 2] = (counts[1 - half :: 2] @ weights.T + prior).argmax(1)
-    share = np.bincount(numbers, minlength=len(names)) / len(values)
-    chance = float(share @ np.bincount(predicted, minlength=len(names)) / len(values))
-    return (float((predicted == numbers).mean()) - chance) / max(1 - chance, 1e-9)
 
 
 def _flags_of(columns: Columns, texts: Sequence[str]) -> list[str]:

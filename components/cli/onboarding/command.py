@@ -29,8 +29,8 @@ from components.data.sampling import Rows, read_rows
 from components.data.tasks.data import Examples
 from components.data.tasks.kinds import find_kind
 from components.data.tasks.reading.labels import are_words, text_of
-from components.data.tasks.reading.records import is_blank, is_no_number, label_text, labels_in, merged_numbers
-from components.data.understanding import text_columns, understand
+from components.data.tasks.reading.records import is_blank, label_text, labels_in, merged_numbers
+from components.data.understanding import Understanding, text_columns, understand
 from components.learners.task_models.extent import Extent, reading_of
 from components.learners.words import UNSPACED
 from components.pipeline.dvc_yaml import refuse_other_pipeline, write_dvc_yaml
@@ -263,7 +263,7 @@ def init(options: InitOptions, *, root: Path) -> list[str]:
     without = _without_labels(samples, keys)
     left_out = [f"warning: {files[split].name} {why}" for split, why in without.items()]
     files = {split: file for split, file in files.items() if split not in without}
-    keys, grouped = _with_group(keys, meant.group, [samples[split] for split in files], options)
+    keys, grouped = _with_group(keys, meant, [samples[split] for split in files], options)
     # Checked before anything is written.
     source = _source(name, keys, files)
     examples = _read(name, source)
@@ -353,23 +353,16 @@ def _class_name(value: Any) -> str:
 
 
 def _with_group(
-    keys: dict[str, Any], proposed: tuple[str, str] | None, samples: Sequence[Rows], options: InitOptions
+    keys: dict[str, Any], meant: Understanding, samples: Sequence[Rows], options: InitOptions
 ) -> tuple[dict[str, Any], list[str]]:
     """Add what is done with rows without a label, and the group; with the column of the group and why, in words."""
-    label = keys.get("label", keys.get("score", "label"))
-    if options.no_label:
-        keys = keys | {"no_label": options.no_label}
-    elif "no_label" in KINDS[keys["kind"]] and any(
-        is_blank(value) or ("score" in keys and is_no_number(value))
-        for rows in samples
-        for value in rows.columns.get(label, [None])
-    ):
-        keys = keys | {"no_label": "drop"}
+    lacks = "no_label" in KINDS[meant.kind] and any(None in meant.targets(rows) for rows in samples)
+    keys = keys | ({"no_label": options.no_label or "drop"} if options.no_label or lacks else {})
     if options.group:
         return keys | {"group": options.group}, [f"column {options.group!r} is the group (--group)"]
-    if proposed is None or any(proposed[0] not in rows.columns for rows in samples):
+    if meant.group is None or any(meant.group[0] not in rows.columns for rows in samples):
         return keys, []
-    name, why = proposed
+    name, why = meant.group
     return keys | {"group": name}, [f"{why} (--group names another column, group: null means none)"]
 
 
