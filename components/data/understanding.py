@@ -171,7 +171,7 @@ def understand(
     return Understanding(keys, reasons, _group_of(columns, keys), labels)
 
 
-def text_columns(table: Rows, *, like: Sequence[str | None] = ()) -> list[str]:
+def text_columns(table: Rows, *, like: Sequence[str] = ()) -> list[str]:
     """The column of the text, or the two of a pair, in a table without labels: those of the labelled texts, `like`, if
     it has them.
 
@@ -600,7 +600,7 @@ def _label_of(columns: Columns, texts: Sequence[str]) -> str | None:
     filled = [column for column in _filled(columns) if column.name not in texts]
     label = _label_in(filled, [columns[name] for name in texts if name in columns])
     if label is None or any(_number(value) is None for value in label.given):
-        return label and label.name
+        return None if label is None else label.name
     for column in (column for column in filled if column.few and column is not label):
         pairs = {*zip(label.cells, column.cells, strict=True)}
         sizes = {len(pairs), *(len({pair[side] for pair in pairs}) for side in (0, 1))}

@@ -295,11 +295,11 @@ def test_facts(tmp_path):
     facts = Facts("classification", find_kind("classification").read("mood", source))
     assert facts.rows == {"train": 4, "dev": 0, "test": 2}
     assert facts.classes == {"y": 3, "x": 1}
-    assert [line.removeprefix("warning: ") for line in facts.lines()[-4:]] == [
-        "1 row(s) have no text; they are dropped",
-        "1 row(s) of train repeat an earlier text",
-        "1 text(s) of train have different labels; correct them where one is wrong",
-        "1 row(s) of train are also in a later split; dropped from train",
+    assert facts.lines()[-4:] == [
+        "warning: 1 row(s) have no text; they are dropped",
+        "warning: 1 row(s) of train repeat an earlier text",
+        "warning: 1 text(s) of train have different labels; correct them where one is wrong",
+        "warning: 1 row(s) of train are also in a later split; dropped from train",
     ]
 
 
@@ -320,11 +320,7 @@ def test_folders_of_parallel_files_are_splits(tmp_path):
     files = split_files(tmp_path)
     assert {split: file.name for split, file in files.items()} == {"train": "train", "dev": "valid", "test": "test"}
     result = read_rows(files["train"])
-    assert (result.format, list(result.columns), len(result.columns["label"])) == (
-        "parallel",
-        ["label", "seq.in", "seq.out"],
-        3,
-    )
+    assert (result.format, result.columns["label"]) == ("parallel", ["PlayMusic"] * 3)
     assert understand(result).keys == {"kind": "classification", "text": "seq.in", "label": "label"}
     tagged = {"kind": "tagging", "words": "seq.in", "tags": "seq.out", "scheme": "bio"}
     for given in ({}, {"text": ["seq.in"], "label": "seq.out"}):

@@ -437,7 +437,7 @@ def _text(path: Path, *, like: str | None, root: Path) -> _Text:
     files = raw_files(path)[0]
     column = "text"
     if form_for(files[0]) != TEXT:
-        column = text_columns(read_rows(files[0]), like=[like])[0]
+        column = text_columns(read_rows(files[0]), like=[like] if like else ())[0]
     source = CorpusSource(path=_relative(path, root), text=column)
     characters = sum(len(text) for file in files for _, text, _ in read_texts(file, source, Reading()))
     return _Text(path, source, characters)
