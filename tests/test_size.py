@@ -31,7 +31,7 @@ BUDGETS = {
     "registry": 38_010,
     "reporting": 9_400,
     "serving": 18_400,
-    "settings": 16_520,
+    "settings": 16_230,
     "studies": 29_800,
     "tokenization": 22_900,
     "training": 31_200,

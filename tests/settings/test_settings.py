@@ -113,6 +113,8 @@ NAMES = ["run.out: ", "data.tasks: ", "evaluate.ensembles: ", "registry.prefix: 
             {"run.families": 3, "adapt_task": 7},
             ["run.families: must be a valid list (found 3)", "adapt_task: must be a valid dictionary (found 7)"],
         ),
+        # A value where a block stands, and a null section, which is an empty one.
+        ({"pretrain.q": 1, "finetune.ulmfit.scratch": None}, ["pretrain.q: must be a valid dictionary"]),
         (
             {
                 "data.tasks.x; y": {"path": "a"},
