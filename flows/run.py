@@ -15,7 +15,7 @@ from components.pipeline.stages import STAGES
 from components.reporting.findings import FOLDER
 from components.settings.imports import Import, localised
 from components.settings.loading import load_params, read_file
-from components.settings.registry import SQLITE
+from components.settings.registry import SQLITE, database_of
 from flows import summary
 from flows.execution import DVC, run_command, run_headstart
 from flows.flow_run import show_table, show_text
@@ -180,9 +180,8 @@ def _record(params: Path, root: Path) -> Path:
 
 def _registry_state(params: Path, root: Path) -> str:
     """A string that differs after every change of a local database; empty without one."""
-    uri = load_params(params).registry.address
-    database = root / uri.removeprefix(SQLITE)
-    if not uri.startswith(SQLITE) or not database.is_file():
+    database = database_of(load_params(params).registry, root)
+    if database is None or not database.is_file():
         return ""
     files = [database, *database.parent.glob(f"{database.name}-*")]  # with its journals
     states = [(str(file), (stat := file.stat()).st_ino, stat.st_size, stat.st_mtime_ns) for file in sorted(files)]

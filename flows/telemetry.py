@@ -8,7 +8,6 @@ import os
 import re
 import signal
 import socket
-import subprocess
 import threading
 import time
 from collections.abc import Iterator, Sequence
@@ -19,6 +18,7 @@ from typing import Any
 
 from components.cli.common import PARAMS
 from components.core.artifacts import digest_text, flatten, private_folder, read_json
+from components.core.commits import commit_of
 from components.core.data_version import read_yaml
 from components.core.errors import ArtifactError
 from components.core.masking import masked_json
@@ -206,10 +206,7 @@ class Monitor:
             tags |= {"prefect_run": self.name, "prefect_url": f"{_page()}/runs/flow-run/{self.id}"}
         with suppress(KeyError, OSError):  # a container's user id without a name
             tags["user"] = getpass.getuser()
-        with suppress(OSError, subprocess.SubprocessError):
-            command = ["git", "rev-parse", "HEAD"]
-            done = subprocess.run(command, cwd=self.root, capture_output=True, text=True, check=True, timeout=60)
-            tags["git_commit"] = done.stdout.strip()
+        tags["git_commit"] = (commit_of(self.root) or "").partition("-dirty")[0]
         with suppress(ArtifactError, KeyError, IndexError, TypeError):
             tags["data"] = (read_yaml(self.root / "data.dvc") or {})["outs"][0]["md5"]
         return tags

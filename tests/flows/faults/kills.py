@@ -9,7 +9,8 @@ from random import Random
 
 import psutil
 
-from flows.processes import descendants, having, is_alive
+from components.core.liveness import is_alive
+from flows.processes import descendants, having
 from tests.flows.faults.project import LANGUAGE_MODELS, Project, Running, Session, expect
 
 #: What identifies a process of a run by its command line, the first that applies.
