@@ -21,8 +21,8 @@ from components.settings.params import Params
 from components.settings.registry import find_repository
 from components.settings.section import BASELINE
 from flows import retrain_command
-from flows.command import main
 from flows.execution import run_headstart
+from flows.retrain_command import INTERRUPTED as INTERRUPTED
 from flows.retrain_command import Verbose
 from flows.terminal import terminal
 
@@ -153,7 +153,3 @@ def to_be_served(
     steps.append("label more rows to learn from" + (f" than {learn:,}" if learn else ""))
     steps.append(f"check the labels: {step('check')}; {step('ui')} shows the errors")
     return steps + [f"or choose it against the rule: {step('promote', task=task, version=number)}"] * bool(number)
-
-
-if __name__ == "__main__":
-    main(command, interrupted=retrain_command.INTERRUPTED)
