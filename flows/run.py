@@ -118,16 +118,13 @@ def check_space(plan: Plan, *, params: Path, root: Path) -> None:
     if not running:
         return
     settings = load_params(params)
-    data = settings.data
-    sources = (data.general, data.domain, *data.unlabelled, *data.parallel.values(), *data.tasks.values())
-    paths = [source.path for source in sources if source is not None]
     storage = settings.cluster.storage
     kinds = dvc_config(root).get("cache", {}).get("type", "reflink,copy")
     recorded = recorded_outputs(params.with_name("dvc.lock"))
     estimate = disk.needs(
         running,
         {name: sum(int(each.get("size", 0)) for each in outs) for name, outs in recorded.items()},
-        data=sum(disk.size_of(path) for path in {root / path for path in paths}),
+        data=sum(disk.size_of(path) for path in {root / source.path for source in settings.data.sources.values()}),
         out=root / settings.run.out,
         # Linked outputs take no further space. Few file systems have reflinks; DVC then takes the next kind.
         cache=None if {"hardlink", "symlink"} & {*kinds.replace(" ", "").split(",")} else root / ".dvc" / "cache",
