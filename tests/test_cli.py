@@ -107,7 +107,7 @@ def test_commands_of_runs_say_what_is_not_installed(monkeypatch):
 
 def test_drift_retrains_by_the_program_of_the_subcommand(monkeypatch):
     """The module `flows.retrain` is the flow, which does nothing as a program."""
-    called: list[list[str]] = []
-    monkeypatch.setattr(os, "execv", lambda _, arguments: called.append(arguments[1:]))
+    called: list[str] = []
+    monkeypatch.setattr(os, "execv", lambda _, arguments: called.extend(arguments[1:]))
     common.run_flow("retrain", ["--rebuild"])
-    assert called == [["-m", "flows.command", "retrain", "--rebuild"]]
+    assert called == ["-m", "flows.command", "retrain", "--rebuild"]
