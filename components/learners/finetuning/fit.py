@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -24,7 +24,7 @@ from components.data.unlabelled_texts import read_unlabelled
 from components.learners.base import Rows
 from components.learners.task_models.base import Encoded, Task
 from components.learners.task_models.features import FeatureTable, cached
-from components.learners.task_models.fixed_batches import extract
+from components.learners.task_models.fixed_batches import FixedBatches
 from components.learners.task_models.heads import ClassWeight, Head, LabelHead
 from components.learners.task_models.kinds import find_task
 from components.learners.task_models.model import TaskModel
@@ -174,9 +174,9 @@ class Fit:
         """
         fields = fields_of(self, split)
 
-        def extracted(file: Path) -> FeatureTable:
+        def extracted() -> Iterator[FeatureTable]:
             model, tokenizer = build(self)
-            return extract(model, self.encode(model, tokenizer, fields), precision=self.precision, file=file)
+            return FixedBatches(model, precision=self.precision).tables(self.encode(model, tokenizer, fields))
 
         return cached(self.tables, f"{self.features_key}-{fingerprint(fields=fields)}", extracted)
 
