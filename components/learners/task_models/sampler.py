@@ -31,7 +31,7 @@ JITTER = 0.03
 
 
 def pad(vectors: Sequence[NDArray[np.generic]], *, value: float = 0, size: int | None = None) -> tuple[Tensor, Tensor]:
-    """N arrays (T_n, ...) -> (N, T, ...), padded with `value`, and their lengths (N,); `size`: T (None: the longest)."""
+    """N arrays (T_n, ...) -> (N, T, ...), padded with `value`, and their lengths (N,); `size`: T, None: the longest."""
     lengths = np.asarray([len(vector) for vector in vectors], dtype=np.int64)
     padded = np.full(
         (len(vectors), int(lengths.max()) if size is None else size, *vectors[0].shape[1:]),
