@@ -63,7 +63,6 @@ class FinetuneJob(Section):
         start: initialisation of the encoder.
         examples: output directory of the stage `examples`.
         settings: `finetune.<family>`.
-        words: output of the stage `unlabelled`, whose texts words models read, as in the stage `baseline`.
         baselines: output of the stage `baseline`, whose words models are combined with the encoder; None: none are.
         code: digest of the code and libraries that the stage can reach; part of the keys of checkpoints and features.
     """
@@ -75,7 +74,6 @@ class FinetuneJob(Section):
     encoder: Path
     output: Path
     settings: FinetuneSettings
-    words: Path | None = None
     baselines: Path | None = None
     code: str = ""
     cluster: ClusterSettings = ClusterSettings()
