@@ -28,8 +28,7 @@ MOST_SCALED: Final = 1000
 MARGIN: Final = "svm-words-characters"
 #: The system that learns from texts without labels.
 LATENT: Final = "latent-words"
-#: Folder of the words models that runs of the same budget and seed combine with an encoder, as BUDGET.SEED, in the output
-#: of the stage `baseline`.
+#: Folder in the output of the stage `baseline`: BUDGET.SEED is the words model that is combined with an encoder.
 BESIDE: Final = "beside"
 
 #: Training rows -> features of words, and their matrix.
