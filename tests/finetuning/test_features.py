@@ -16,7 +16,6 @@ from components.data.tasks.examples import read_split
 from components.data.tasks.results import read_averages
 from components.learners.finetuning import fit
 from components.learners.finetuning.stage import FinetuneJob, finetune
-from components.learners.task_models import features as tables
 from components.learners.task_models.classifier import load_classifier, load_members
 from components.learners.task_models.features import VECTORS, FeatureTable, cached, read_by_head, trim
 from components.learners.task_models.fixed_batches import FixedBatches, extract
@@ -57,11 +56,6 @@ def test_a_selection_of_rows_is_a_table():
     texts = FeatureTable.of([values[:2], values[2:3], values[3:]])
     assert texts.take(np.asarray([2, 0])).matrix().flatten().tolist() == [3, 4, 5, 0, 1]
     assert texts.take(np.asarray([2, 0])).batch(np.asarray([1]))["features"].flatten().tolist() == [0, 1]
-
-
-def test_batches_for_prediction_hold_every_row_once(monkeypatch):
-    monkeypatch.setattr(tables, "PREDICT_VECTORS", 8)
-    assert [rows.tolist() for rows in TABLE.batches()] == [[2, 0], [1]]
 
 
 @pytest.mark.parametrize(

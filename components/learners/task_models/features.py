@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -16,15 +16,12 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from components.core.artifacts import MANIFEST, is_complete, is_intact, sweep, writing
-from components.data.tasks.data import Answer, Target
-from components.learners.task_models.heads import Head
-from components.learners.task_models.model import TaskModel, batches_by_length, predicting
+from components.data.tasks.data import Target
+from components.learners.task_models.model import TaskModel
 from components.learners.task_models.sampler import pad, target_batch
 from components.models.base import Batch
 
 KIND = "features"
-#: Maximum number of vectors of a batch in prediction, padding included.
-PREDICT_VECTORS = 16_384
 #: Files of a table: the vectors, which are memory-mapped, and all other arrays.
 VECTORS, LAYOUT = "vectors.f32", "layout.npz"
 
@@ -101,13 +98,6 @@ class FeatureTable:
         if any(map(len, offsets)):
             batch["offsets"], _ = pad(offsets, value=-1, size=batch["features"].shape[1])
         return batch
-
-    def batches(self) -> Iterator[NDArray[np.int64]]:
-        longest = self.longest()
-        if longest is None:
-            yield np.arange(len(self))
-        else:
-            yield from batches_by_length(longest, np.asarray(self.counts), PREDICT_VECTORS)
 
     def longest(self) -> NDArray[np.int64] | None:
         """(N,) number of units of each row's longest sequence; None if every sequence is one vector."""
@@ -187,18 +177,3 @@ def read_by_head(model: TaskModel, table: FeatureTable) -> FeatureTable:
     whose = torch.from_numpy(np.repeat(np.arange(len(table)), table.counts)).to(device)
     with torch.no_grad():
         return table.with_vectors(model.above(table.matrix().to(device), whose).cpu().numpy())
-
-
-def head_answers(
-    head: Head, table: FeatureTable, *, answer: Callable[[Tensor, Batch], list[Answer]] | None = None
-) -> list[Answer]:
-    """The answers of a head to N rows, computed on its device, by `Head.answers` or another function of its outputs."""
-    answer = answer or head.answers
-    device = next(head.parameters()).device
-    results: dict[int, Answer] = {}
-    with predicting(head):
-        for rows in table.batches():
-            batch = {name: tensor.to(device) for name, tensor in table.batch(rows).items()}
-            result = answer(head.of_batch(batch["features"], batch), batch)
-            results |= zip(rows.tolist(), result, strict=True)
-    return [results[row] for row in range(len(table))]

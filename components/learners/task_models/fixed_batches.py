@@ -85,6 +85,8 @@ Item = TypeVar("Item")
 Result = TypeVar("Result")
 #: Pieces, segments and units of a sequence (`task_models.base.Encoded`).
 Parts = tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]
+#: (outputs of the head, batch of B rows) -> B answers.
+OfOutputs = Callable[[Tensor, Batch], list[Answer]]
 #: (inputs of the head, batch of B rows) -> B values.
 OfBatch = Callable[[Tensor, Batch], Sequence[Any]]
 
@@ -128,11 +130,14 @@ class FixedBatches:
         widths = [size for layer in model.encoder.layer_groups()[1:] for part in layer for size in part.shape]
         self._width = math.gcd(model.width, *widths)
 
-    def answers(self, encoded: Sequence[Encoded], *, filled: bool = False) -> list[Answer]:
+    def answers(
+        self, encoded: Sequence[Encoded], *, filled: bool = False, answer: OfOutputs | None = None
+    ) -> list[Answer]:
         """The answers to N rows; `filled`: also one row is computed in batches of fixed shapes, because it is a part of
-        more rows."""
+        more rows. `answer`: as of `decide`."""
         filled = filled or len(encoded) > 1
-        return [answer for table in self.tables(encoded, filled=filled) for answer in self.decide(table, filled=filled)]
+        tables = self.tables(encoded, filled=filled)
+        return [each for table in tables for each in self.decide(table, filled=filled, answer=answer)]
 
     def tables(self, encoded: Sequence[Encoded], *, filled: bool = True) -> Iterator[FeatureTable]:
         """The inputs of the head for consecutive parts of the rows.
@@ -146,11 +151,12 @@ class FixedBatches:
         """The inputs of the head for N rows, as of `tables`."""
         return reduce(FeatureTable.joined, self.tables(encoded, filled=filled), FeatureTable([], []))
 
-    def decide(self, table: FeatureTable, *, filled: bool = True) -> list[Answer]:
-        """The answers to N rows whose features are known; `filled`: in batches of fixed shapes."""
-        model = self.model
+    def decide(self, table: FeatureTable, *, filled: bool = True, answer: OfOutputs | None = None) -> list[Answer]:
+        """The answers to N rows whose features are known, by `Head.answers` or another function of the head's outputs;
+        `filled`: in batches of fixed shapes."""
+        model, of_outputs = self.model, answer or self.model.head.answers
         return self._of_head(
-            table, lambda vectors, batch: model.head.answers(model.outputs(vectors, batch), batch), filled=filled
+            table, lambda vectors, batch: of_outputs(model.outputs(vectors, batch), batch), filled=filled
         )
 
     def outputs(self, table: FeatureTable) -> list[Tensor]:
