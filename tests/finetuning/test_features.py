@@ -24,6 +24,7 @@ from components.learners.task_models.kinds import TASKS
 from components.learners.task_models.model import TaskModel
 from components.learners.task_models.probe import HeadRows, train_head
 from components.learners.task_models.sampler import collate
+from components.learners.ways import WAYS
 from components.models.encoder import load_encoder
 from components.settings.finetune import FinetuneSettings
 from components.settings.training import Training
@@ -32,6 +33,21 @@ from components.settings.training import Training
 FIRST, SECOND, THIRD, FOURTH = np.split(np.arange(12, dtype=np.float32).reshape(6, 2), [2, 3, 6])
 ROWS = [[FIRST, SECOND], [THIRD], [FOURTH]]
 TABLE = FeatureTable(ROWS, [[each.astype(np.int64) for each in row] for row in ROWS])
+
+
+@pytest.mark.parametrize(
+    ("changes", "given", "rate"),
+    [
+        ({}, 1e-4, 0.01),
+        ({"tagger": "crf"}, 1e-4, 0.01),
+        ({"tagger": "bilstm_crf"}, 1e-4, 1e-4),
+        ({"head_hidden": 8}, 1e-4, 1e-4),
+        ({}, 0.05, 0.05),
+    ],
+)
+def test_a_linear_head_alone_does_not_learn_at_the_rate_of_an_encoder(changes, given, rate):
+    settings = FinetuneSettings(training=Training(rate=given, batch_size=8), method="features", **changes)
+    assert WAYS["features"].training(settings).rate == rate
 
 
 def test_a_batch_contains_the_vectors_of_its_rows_in_order():
