@@ -14,7 +14,7 @@ from components.core.artifacts import read_manifest
 from components.core.errors import ConfigError
 from components.data.tasks.examples import read_split
 from components.data.tasks.results import best_score
-from components.learners.finetuning import execution
+from components.learners.finetuning import execution, fit
 from components.learners.finetuning.execution import LEAST_SHARE, Cost, cost_of, share_left, share_within
 from components.learners.finetuning.fit import PROCESS, gpu_bytes
 from components.learners.finetuning.stage import finetune
@@ -81,13 +81,13 @@ def test_the_preferred_or_cheaper_way_is_kept_and_only_it_encodes_test(
 ):
     """The frozen encoder reads the test split if `features` is kept, once, and not if `contrastive` is."""
     calls = []
-    real = FixedBatches.tables
 
-    def tables(batches, encoded, **named):
-        calls.append(len(encoded))
-        return real(batches, encoded, **named)
+    class Recorded(FixedBatches):
+        def tables(self, encoded, **named):
+            calls.append(len(encoded))
+            return super().tables(encoded, **named)
 
-    monkeypatch.setattr(FixedBatches, "tables", tables)
+    monkeypatch.setattr(fit, "FixedBatches", Recorded)
     monkeypatch.setattr(execution, "PREFERRED", preferred)
     real_best = execution._best
 
