@@ -58,7 +58,7 @@ def _rows(file: Opening, numbers: Mapping[str, int], *, universal: bool) -> Rows
             else:
                 where = f"{file.path}, line {first}"
                 raise DataError(f"{where}: no column {number}; there are {len(columns)}, numbered from 0")
-        return first, result
+        return first, {name: result[name] for name in names}
 
     return file.rows(names, (row(*each) for each in _sentences(file, universal)), kind="tagging")
 
