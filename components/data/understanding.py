@@ -13,10 +13,6 @@ from typing import Any, Final
 
 import numpy as np
 import regex
-from sklearn.feature_extraction.text import HashingVectorizer
-from sklearn.metrics import cohen_kappa_score
-from sklearn.model_selection import cross_val_predict
-from sklearn.naive_bayes import MultinomialNB
 
 from components.core.errors import DataError
 from components.data.formats.dialect import GROUPS, LABELS, LABELS_TOO, TEXTS
@@ -634,6 +630,12 @@ def _told(texts: Sequence[Column], suited: Sequence[Column]) -> Column:
     rows = range(0, len(fewest.values), max(1, len(fewest.values) // _TOLD_ROWS))
     if len(suited) < 2 or len(rows) < 2 * _NUMBERS or not texts:
         return fewest
+    # Seldom needed, and slow to import.
+    from sklearn.feature_extraction.text import HashingVectorizer
+    from sklearn.metrics import cohen_kappa_score
+    from sklearn.model_selection import cross_val_predict
+    from sklearn.naive_bayes import MultinomialNB
+
     joined = [" ".join(str(each.values[row] or "") for each in texts)[:_TOLD_CHARACTERS].casefold() for row in rows]
     counts = HashingVectorizer(
         analyzer="char",

@@ -10,7 +10,6 @@ from typing import Any, get_args
 
 import yaml
 from pydantic import ValidationError
-from pydantic_core import ErrorDetails
 
 from components.core.artifacts import flatten
 from components.core.errors import ConfigError, HeadstartError, nearest
@@ -28,7 +27,7 @@ VALUES = 100_000
 #: Types of errors about what is no section.
 OF_SECTIONS = ("model_type", "dict_type")
 #: A location, and what is wrong there.
-Problem = tuple[list[Any], ErrorDetails]
+Problem = tuple[list[Any], Mapping[str, Any]]
 MERGE = "tag:yaml.org,2002:merge"
 #: Environment variables that take precedence over keys.
 VARIABLES = {
