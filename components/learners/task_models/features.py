@@ -143,7 +143,7 @@ def cached(folder: Path, key: str, compute: Callable[[], Iterable[FeatureTable]]
                     offsets = [each for row in table.offsets for each in row]
                     layouts.append((table.counts, lengths, np.concatenate(offsets), list(map(len, offsets))))
             names = ("counts", "lengths", "offsets", "offset_lengths")
-            layout = dict(zip(names, map(np.concatenate, zip(*layouts, strict=True)), strict=True))
+            layout: dict[str, Any] = dict(zip(names, map(np.concatenate, zip(*layouts, strict=True)), strict=True))
             np.savez(draft.path / LAYOUT, width=vectors.shape[1], **layout)
     os.utime(directory / MANIFEST)
     with np.load(directory / LAYOUT) as stored:
