@@ -39,7 +39,6 @@ from components.data.tasks.examples import read_split
 from components.registry.champion import find_champion
 from components.registry.tracking import Registry, connect
 from components.settings.loading import load_params
-from flows.processes import free_port
 
 START_SECONDS = 300.0
 QUIET = subprocess.DEVNULL
@@ -47,6 +46,12 @@ Processes = dict[str, subprocess.Popen[bytes]]
 LENGTH = re.compile(rb"content-length: *(\d+)", re.IGNORECASE)
 HEAD = b"POST /invocations HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n"
 HEALTH = {"headstart": "/readyz", "mlflow": "/ping", "ray": "/-/healthz"}
+
+
+def free_port() -> int:
+    with socket.socket() as held:
+        held.bind(("127.0.0.1", 0))
+        return int(held.getsockname()[1])
 
 
 def wait_until_up(url: str, process: subprocess.Popen[bytes]) -> None:

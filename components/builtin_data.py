@@ -23,16 +23,15 @@ from multiprocessing import get_context
 from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple
 
-import numpy as np
+import pandas as pd
 import pyarrow as pa
-from scipy.sparse import coo_array
-from scipy.sparse.csgraph import connected_components
 
 from components.core.artifacts import partial_path, unwritable, write_atomic
 from components.core.errors import ArtifactError, DataError
 from components.core.processors import cores
 from components.core.progress import Progress
 from components.data.formats.textkey import text_key
+from components.data.formats.words import covered
 from components.data.ingestion.cleaning import plain_text
 from components.data.ingestion.dedup import Shingles
 from components.data.ingestion.duplicates import near_pairs
@@ -255,22 +254,23 @@ def parameter_types(models: Models) -> Splits:
     service; a text with several types is dropped; a text in several splits is kept in train only. Dev and test are
     balanced; train has the other rows, shuffled, so that label budgets are nested prefixes.
     """
-    labels: dict[str, set[str]] = defaultdict(set)
-    splits: dict[str, set[str]] = defaultdict(set)
-    first: dict[tuple[str, str], Row] = {}
-    for member in members(models):
-        if text := " ".join(_plain(member.html).split()):
-            key, split = text_key(text), service_split(member.service)
-            labels[key].add(member.type)
-            splits[key].add(split)
-            row = {"id": member.id, "text": text, "label": member.type, "service": member.service}
-            first.setdefault((split, key), row)
+    texts = ((member, " ".join(_plain(member.html).split())) for member in members(models))
+    table = pd.DataFrame(
+        [
+            (text_key(text), service_split(each.service), each.id, text, each.type, each.service)
+            for each, text in texts
+            if text
+        ],
+        columns=["key", "split", "id", "text", "label", "service"],
+    )
+    alike = table.groupby("key")
+    table["usable"] = (alike.label.transform("nunique") == 1) & (table.label != "")
+    table.usable &= (alike.split.transform("nunique") == 1) | (table.split == "train")
+    table = table.drop_duplicates(["split", "key"])
+    table = table[table.usable & (table.text.str.len() <= TYPE_CHARACTERS)]
     rows: Splits = {"train": [], "dev": [], "test": []}
-    for (split, key), row in first.items():
-        usable = len(labels[key]) == 1 and row["label"] and len(row["text"]) <= TYPE_CHARACTERS
-        if usable and (split == "train" or len(splits[key]) == 1):
-            rows[split].append(row)
-    for split, of_split in rows.items():
+    for split in rows:
+        of_split: list[Row] = table.loc[table.split == split, ["id", "text", "label", "service"]].to_dict("records")
         of_split.sort(key=lambda row: order("aws-type", row["text"]))
         rows[split] = balanced(of_split, TYPE_ROWS[split]) if split in TYPE_ROWS else of_split
     return rows
@@ -279,15 +279,11 @@ def parameter_types(models: Models) -> Splits:
 def balanced(rows: list[Row], per_class: int) -> list[Row]:
     """At most `per_class` rows of every class, the same number of each, in their order. A service supplies at most an
     eighth of a class unless the class lacks rows of other services."""
-    ranked: dict[str, tuple[list[Row], list[Row]]] = defaultdict(lambda: ([], []))
-    taken: Counter[tuple[str, str]] = Counter()
-    for row in rows:
-        taken[row["label"], row["service"]] += 1
-        ranked[row["label"]][taken[row["label"], row["service"]] > max(1, per_class // 8)].append(row)
-    classes = [first + overflow for first, overflow in ranked.values()]
-    size = min([per_class, *map(len, classes)])
-    kept = {id(row) for of_class in classes for row in of_class[:size]}
-    return [row for row in rows if id(row) in kept]
+    table = pd.DataFrame(rows)
+    table["overflow"] = table.groupby(["label", "service"]).cumcount() >= max(1, per_class // 8)
+    classes = table.sort_values("overflow", kind="stable").groupby("label")
+    kept = classes.head(min(per_class, classes.size().min())).index
+    return [rows[index] for index in sorted(kept)]
 
 
 # Placeholders of the code elements while HTML is converted to text: private-use characters that no text contains.
@@ -313,19 +309,15 @@ def _tagged(sentence: str) -> tuple[list[str], list[str]]:
     # Elements do not nest: their ends alternate, the first is an opening one.
     if "".join(parts[::2]) != "\ue000\ue001" * (len(parts) // 4):
         return [], []
-    spans: list[tuple[int, int]] = []
+    spans: list[tuple[int, int, str]] = []
     for inner, after in zip(parts[1::4], parts[3::4], strict=True):
-        spans.append((len(text), len(text) + len(inner)))
+        spans.append((len(text), len(text) + len(inner), "code"))
         text += inner + after
-    words, tags, inside = [], [], -1
-    for match in _WORD.finditer(text):
-        over = [n for n, (start, end) in enumerate(spans) if start < match.end() and match.start() < end]
-        if over and not (len(over) == 1 and spans[over[0]][0] <= match.start() and match.end() <= spans[over[0]][1]):
-            return [], []
-        words.append(match.group())
-        tags.append("O" if not over else "I-code" if over[0] == inside else "B-code")
-        inside = over[0] if over else -1
-    return words, tags
+    words = list(_WORD.finditer(text))
+    tags, misfits = covered([word.span() for word in words], spans)
+    if misfits["spans_within_words"] or misfits["spans_overlapping"]:
+        return [], []
+    return [word.group() for word in words], tags
 
 
 def code_spans(models: Models, types: Splits, lines: Iterable[str]) -> Splits:
@@ -428,8 +420,9 @@ def masked(text: str, names: Iterable[Masker]) -> str:
 def service_of_documents(models: Models, documents: list[Document]) -> tuple[Splits, set[str]]:
     """aws-service: rows {id, text, label}; and the ids of the dev and test documents and their near duplicates.
 
-    Of a cluster of near duplicates only the first document is kept, and none if they belong to several services, so
-    no near duplicates are in different splits. Dev and test are balanced; train has the other rows, shuffled.
+    Of a cluster of near duplicates, whose estimated Jaccard similarity of word trigrams is 0.5, only the first document
+    is kept, and none if they belong to several services, so no near duplicates are in different splits. Dev and test
+    are balanced; train has the other rows, shuffled.
     """
     long = Counter(each.service for each in documents if sum(len(text.split()) for text in each.texts) >= LEAST_WORDS)
     chosen = [service for service, _ in sorted(long.items(), key=lambda entry: (-entry[1], entry[0]))[:CLASSES]]
@@ -439,10 +432,17 @@ def service_of_documents(models: Models, documents: list[Document]) -> tuple[Spl
         words = masked(" ".join(" ".join(document.texts).split()), names).split() if document.service in chosen else []
         if len(words) >= LEAST_WORDS:
             rows.append({"id": document.id, "text": " ".join(words[:MOST_WORDS]), "label": document.service})
-    twins: dict[int, list[Row]] = defaultdict(list)
-    for row, cluster in zip(rows, _clusters([row["text"] for row in rows]), strict=True):
-        twins[cluster].append(row)
-    distinct = [alike for alike in twins.values() if len({row["label"] for row in alike}) == 1]
+    # A package of the extra `pipeline`, as botocore is, which has been read.
+    import networkx as nx
+
+    graph = nx.Graph()
+    graph.add_nodes_from(range(len(rows)))
+    # Bands of 4 values find 87% of the pairs at the threshold; a higher recall would change the built-in data.
+    signatures = Shingles(ngram=3, permutations=128).sketches([row["text"] for row in rows])
+    for later, earlier, _ in near_pairs(signatures, 0.5, rows=4):
+        graph.add_edges_from(zip(later.tolist(), earlier.tolist(), strict=True))
+    clusters = ([rows[number] for number in sorted(alike)] for alike in nx.connected_components(graph))
+    distinct = [alike for alike in clusters if len({row["label"] for row in alike}) == 1]
     taken: Counter[str] = Counter()
     splits: Splits = {"train": [], "dev": [], "test": []}
     left_out: set[str] = set()
@@ -453,17 +453,6 @@ def service_of_documents(models: Models, documents: list[Document]) -> tuple[Spl
         splits[split].append(alike[0])
         left_out |= {row["id"] for row in alike} if split != "train" else set()
     return splits, left_out
-
-
-def _clusters(texts: list[str]) -> list[int]:
-    """The number of the cluster of each text: connected components of near duplicates, whose estimated Jaccard
-    similarity of word trigrams is 0.5. Bands of 4 values find 87% of the pairs at the threshold; a higher recall would
-    change the built-in data."""
-    pairs = [(one, two) for one, two, _ in near_pairs(Shingles(ngram=3, permutations=128).sketches(texts), 0.5, rows=4)]
-    ends = np.hstack([np.stack(pair) for pair in pairs])
-    links = coo_array((np.ones(ends.shape[1], dtype=np.int8), tuple(ends)), (len(texts), len(texts)))
-    clusters: list[int] = connected_components(links, directed=False)[1].tolist()
-    return clusters
 
 
 class Operation(NamedTuple):

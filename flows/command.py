@@ -1,7 +1,9 @@
-"""Run a flow as a program: command-line flags, signals, exit code, error message."""
+"""A subcommand that runs a flow, as a program: `python -m flows.command VERB ...`. Command-line flags, signals, exit
+code, error message."""
 
 import contextlib
 import functools
+import importlib
 import os
 import signal
 import sys
@@ -11,7 +13,7 @@ from typing import Any
 
 import typer
 
-from components.cli.programs import PROGRAMS
+from components.cli.programs import program_of
 from components.core import threads
 from components.core.environment import protect
 from components.core.errors import ConfigError, HeadstartError, TransientError, of_machine
@@ -23,16 +25,20 @@ from flows.terminal import BudgetError, StageError, terminal
 INTERRUPTED = 130
 
 
-def main(function: Callable[..., Any], *, interrupted: str = "interrupted") -> None:
-    """Run `function` with the flags of its signature. SIGTERM and SIGHUP act like Ctrl-C: the processes of the stage
-    end before this process. A `HeadstartError` is one message and exit code 2. `interrupted`: what Ctrl-C prints."""
+def main() -> None:
+    """Run the function `command` of the module of a subcommand, with the flags of its signature. SIGTERM and SIGHUP act
+    like Ctrl-C, at which the module's `INTERRUPTED` is printed: the processes of the stage end before this process. A
+    `HeadstartError` is one message and exit code 2."""
+    verb, *given = sys.argv[1:]
+    module = importlib.import_module(f"flows.{program_of(verb)}")
+    function: Callable[..., Any] = module.command
 
     @functools.wraps(function)
     def run(*arguments: Any, **options: Any) -> Any:
         try:
             return function(*arguments, **options)
         except KeyboardInterrupt:
-            terminal.say(interrupted, important=True)
+            terminal.say(getattr(module, "INTERRUPTED", "interrupted"), important=True)
             sys.exit(INTERRUPTED)
 
     threads.prepare()
@@ -44,10 +50,8 @@ def main(function: Callable[..., Any], *, interrupted: str = "interrupted") -> N
         signal.signal(number, lambda number, _: sys.exit(128 + number))
     app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
     app.command()(run)
-    module = Path(sys.argv[0]).stem
-    verb = next((verb for verb, name in PROGRAMS.items() if name == module), module)
     try:
-        app(prog_name=f"headstart {verb}")
+        app(given, prog_name=f"headstart {verb}")
     except BudgetError as error:
         # The message was printed when the run was refused or stopped.
         sys.exit(error.exit_code)
@@ -62,3 +66,7 @@ def main(function: Callable[..., Any], *, interrupted: str = "interrupted") -> N
             raise
         print(f"error: {message}", file=sys.stderr)
         sys.exit(message.exit_code)
+
+
+if __name__ == "__main__":
+    main()

@@ -13,7 +13,6 @@ from components.pipeline import costs
 from components.pipeline.checks import changed_originals
 from components.pipeline.costs import Estimate, Total, Work
 from components.settings.loading import load_params
-from flows.command import main
 from flows.repository import find_root
 from flows.run import registry_is_unchanged, upcoming
 from flows.stages import Spending
@@ -89,7 +88,3 @@ def command(
     print_table(("stage", "why", "work", "time", "range", "based on"), rows, width=WIDTH)
     for line in total_lines(estimates, total, excess=excess):
         print(line)
-
-
-if __name__ == "__main__":
-    main(command)

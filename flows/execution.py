@@ -2,6 +2,7 @@
 log. Everything else passes between the processes in files. This module does not import Prefect."""
 
 import signal
+import subprocess
 import sys
 import tempfile
 from collections.abc import Mapping, Sequence
@@ -17,6 +18,8 @@ from flows.terminal import PROGRESS, BudgetError, StageError, terminal
 DVC = (sys.executable, "-m", "dvc")
 #: How a message of DVC about an error begins.
 DVC_ERROR = "ERROR: "
+#: Time limit in seconds of a command of DVC without output.
+DVC_S = 24 * 3600.0
 #: Last lines of a crashed command that are shown.
 TAIL = 20
 
@@ -28,6 +31,22 @@ def add_folder(path: Path, *, root: Path) -> None:
         StageError: the command failed.
     """
     run_command((*DVC, "add", str(path)), source=path.name, root=root, limit_s=6 * 3600, show=False)
+
+
+def ask_dvc(root: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run a command of DVC without output, whose failure is no error of the run.
+
+    Raises:
+        TransientError: it has not ended within `DVC_S` seconds.
+    """
+    try:
+        return subprocess.run(
+            [*DVC, *arguments], cwd=root, env=environment(root), capture_output=True, text=True, timeout=DVC_S
+        )
+    except subprocess.TimeoutExpired as error:
+        raise TransientError(
+            f"{root}: dvc {arguments[0]}: no end within {DVC_S:g} seconds; repeat the command"
+        ) from error
 
 
 def run_headstart(*arguments: str, source: str, root: Path, limit_s: float = 24 * 3600, show: bool = True) -> list[str]:

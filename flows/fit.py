@@ -11,7 +11,6 @@ from typing import Annotated, Any
 import typer
 
 from components.cli.common import NEXT, PARAMS, DataFlags, flags
-from components.core.artifacts import read_json
 from components.core.errors import ConfigError
 from components.core.steps import LABELLED_KINDS, step
 from components.reporting.advice import not_told_apart
@@ -20,9 +19,9 @@ from components.settings.minutes import FIRST_MINUTES
 from components.settings.params import Params
 from components.settings.registry import find_repository
 from components.settings.section import BASELINE
-from flows import retrain_command
-from flows.command import main
+from flows import retrain_command, summary
 from flows.execution import run_headstart
+from flows.retrain_command import INTERRUPTED as INTERRUPTED
 from flows.retrain_command import Verbose
 from flows.terminal import terminal
 
@@ -87,12 +86,11 @@ def served(params: Path) -> list[str]:
     settings = load_params(params)
     # Outputs are relative to the repository, which may be a folder above.
     out = (find_repository(params.parent) or params.parent) / settings.run.out
-    decisions = read_json(out / "registry" / "decision.json", made_by="the stage promote").get("decisions", {})
     lines = list[str]()
-    for task, decision in decisions.items():
+    for task, decision in summary.read_decisions(out).items():
         source = settings.data.tasks[task]
         model, labelled = decision.get("served"), source.kind in LABELLED_KINDS
-        evaluation = read_json(out / "evaluation" / task / "evaluation.json", made_by="evaluate", missing_ok=True)
+        evaluation = summary.evaluated(out, task)
         lines += [_not_told_apart(settings, task, *pair) for pair in not_told_apart(evaluation) if labelled]
         if model is None:
             share = source.test_share if source.test is None else None
@@ -153,7 +151,3 @@ def to_be_served(
     steps.append("label more rows to learn from" + (f" than {learn:,}" if learn else ""))
     steps.append(f"check the labels: {step('check')}; {step('ui')} shows the errors")
     return steps + [f"or choose it against the rule: {step('promote', task=task, version=number)}"] * bool(number)
-
-
-if __name__ == "__main__":
-    main(command, interrupted=retrain_command.INTERRUPTED)

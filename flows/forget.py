@@ -13,7 +13,6 @@ from components.core.errors import ConfigError
 from components.pipeline.lineage import forget as removal
 from components.settings.imports import is_local_copy
 from components.settings.loading import load_params
-from flows.command import main
 from flows.execution import add_folder
 from flows.label import tracked_by
 from flows.plan import read_plan
@@ -65,7 +64,3 @@ def command(
         for stage in again:
             terminal.say(f"  {stage.name}: {stage.reasons[0]}")
         terminal.say(f"certificate: {os.path.relpath(certificate, root)}; commit it with data.dvc")
-
-
-if __name__ == "__main__":
-    main(command)

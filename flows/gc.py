@@ -2,7 +2,6 @@
 
 import re
 import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import nullcontext
 from pathlib import Path
@@ -26,14 +25,12 @@ from components.pipeline.monitoring.garbage import (
 from components.registry.drift.traffic import traffic_folder
 from components.settings.loading import load_params
 from components.settings.params import Params
-from flows.command import main
+from flows.execution import ask_dvc
 from flows.plan import of_dvc
-from flows.repository import STATE, active_run, environment, find_root, locked, recorded_outputs
+from flows.repository import STATE, active_run, find_root, locked, recorded_outputs
 
 #: Logs, and the traffic log of models that are not served any more, are deleted after so many days.
 LOG_DAYS: Final = 30.0
-#: Time limit in seconds of a command of DVC.
-DVC_S = 6 * 3600.0
 #: Maximum number of lines of a kind that are printed.
 SHOWN = 20
 _REMOVING = re.compile(r"^Removing (.+)$", re.MULTILINE)
@@ -97,11 +94,7 @@ def unused_cache(root: Path) -> Iterator[Garbage]:
 
 
 def _dvc(root: Path, *arguments: str) -> str:
-    command = [sys.executable, "-m", "dvc", *arguments]
-    try:
-        done = subprocess.run(command, cwd=root, env=environment(root), capture_output=True, text=True, timeout=DVC_S)
-    except subprocess.TimeoutExpired as error:
-        raise ConfigError(f"dvc {arguments[0]}: no end within {DVC_S:g} seconds; repeat the command") from error
+    done = ask_dvc(root, *arguments)
     if done.returncode:
         raise ConfigError(f"dvc {arguments[0]}: {done.stderr.strip() or done.stdout.strip()}")
     return done.stdout
@@ -148,7 +141,3 @@ def command(
     print(f"{in_units(freed)} deleted")
     for line in failed:
         print(line)
-
-
-if __name__ == "__main__":
-    main(command)

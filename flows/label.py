@@ -16,7 +16,6 @@ from components.labelling.answers import Resolve
 from components.labelling.command import merged_lines
 from components.labelling.rows import source_of
 from components.settings.loading import load_params
-from flows.command import main
 from flows.execution import add_folder
 from flows.repository import find_root, locked
 from flows.terminal import terminal
@@ -70,7 +69,3 @@ def tracked_by(path: Path, *, root: Path) -> Path | None:
     return next(
         (each for each in (relative, *relative.parents) if each.name and (root / f"{each}.dvc").is_file()), None
     )
-
-
-if __name__ == "__main__":
-    main(command)

@@ -13,7 +13,6 @@ from components.settings.registry import find_repository
 from components.studies.frame import Outputs
 from components.studies.lectures import PAGE, PARAMS, Claim, measured, read_claims, store, write_pages
 from flows import retrain_command
-from flows.command import main
 from flows.execution import run_headstart
 
 
@@ -84,7 +83,3 @@ def _lacking(claims: Mapping[str, tuple[Claim, Outputs]]) -> list[str]:
             lacking.append(name)
             print(f"{name}: not measured: {error}", flush=True)
     return lacking
-
-
-if __name__ == "__main__":
-    main(command)

@@ -23,7 +23,7 @@ from pydantic import SecretStr
 from components.core.errors import ConfigError
 from components.core.masking import MASK
 from flows.flow_run import KILLED, STOPPED
-from flows.server import server
+from flows.server import page, server
 from flows.terminal import terminal
 
 WEBHOOK = "HEADSTART_NOTIFY_WEBHOOK"
@@ -86,9 +86,7 @@ def install(address: str, *, suffix: str = "") -> list[str]:
     from prefect.client.orchestration import get_client
 
     with get_client(sync_client=True) as client:
-        actions, receivers = _actions(
-            (os.environ.get("PREFECT_UI_URL") or address.rstrip("/").removesuffix("/api")).rstrip("/"), suffix
-        )
+        actions, receivers = _actions(page(address), suffix)
         wanted = {each.name: _told(each, [action(each) for action in actions]) for each in OCCASIONS if actions}
         wanted[ZOMBIES] = _zombies()
         for automation in wanted.values():
@@ -144,13 +142,13 @@ def _automation(name: str, actions: list[Any], *, reactive: bool = True, **trigg
     )
 
 
-def _actions(page: str, suffix: str) -> tuple[list[Any], list[str]]:
+def _actions(base: str, suffix: str) -> tuple[list[Any], list[str]]:
     """A function per receiver that makes its action for an occasion, and the receivers in words."""
     from prefect.blocks.notifications import SlackWebhook
     from prefect.blocks.webhook import Webhook
     from prefect.events.actions import CallWebhook, SendNotification
 
-    link = f"{page}/runs/flow-run/{{{{ flow_run.id }}}}"
+    link = f"{base}/runs/flow-run/{{{{ flow_run.id }}}}"
     actions: list[Any] = []
     receivers: list[str] = []
     if webhook := os.environ.get(WEBHOOK):

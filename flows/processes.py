@@ -6,7 +6,6 @@ import contextlib
 import io
 import os
 import signal
-import socket
 import subprocess
 import sys
 import threading
@@ -21,6 +20,7 @@ from typing import IO, Any
 
 import psutil
 
+from components.core.liveness import is_alive, was_running
 from flows import warm
 from flows.bound import bound
 
@@ -161,12 +161,6 @@ def answers(url: str, *, auth: str = "") -> bool:
         return False
 
 
-def free_port() -> int:
-    with socket.socket() as held:
-        held.bind(("127.0.0.1", 0))
-        return int(held.getsockname()[1])
-
-
 class _Output:
     """Reads a pipe without blocking and splits its text into lines."""
 
@@ -251,14 +245,6 @@ def end(
             _signal(living.values(), signal.SIGKILL)
 
 
-def is_alive(process: psutil.Process) -> bool:
-    """Whether a process runs: neither ended, nor a zombie, nor another process with its pid."""
-    try:
-        return bool(process.is_running() and process.status() != psutil.STATUS_ZOMBIE)
-    except psutil.NoSuchProcess:
-        return False
-
-
 def _signal(processes: Iterable[psutil.Process], number: signal.Signals) -> None:
     for process in processes:
         with contextlib.suppress(psutil.NoSuchProcess):
@@ -282,16 +268,6 @@ def orphans(root: Path) -> list[psutil.Process]:
     for process in having(MARK, ""):
         with contextlib.suppress(psutil.Error):
             run, _, repository = process.environ()[MARK].partition(" ")
-            if repository == str(root) and not _was_running(int(run), process.create_time()):
+            if repository == str(root) and not was_running(int(run), process.create_time()):
                 targets.append(process)
     return targets
-
-
-def _was_running(pid: int, moment: float) -> bool:
-    """Whether the process with this pid is alive and is older than `moment` (seconds since the epoch)."""
-    try:
-        process = psutil.Process(pid)
-        # A younger process reuses the pid of one that has ended. Start times are rounded to clock ticks.
-        return is_alive(process) and process.create_time() <= moment + 0.1
-    except psutil.NoSuchProcess:
-        return False

@@ -8,7 +8,6 @@ import typer
 from components.cli.common import PARAMS, ParamsFile
 from components.core.errors import ConfigError
 from components.settings.loading import load_params
-from flows.command import main
 from flows.repository import find_root
 from flows.server import server
 from flows.terminal import terminal
@@ -40,7 +39,3 @@ def command(
     os.chdir(find_root(params.parent))
     chosen = task or settings.run.tasks[0]
     terminal.say(assign(settings.registry, chosen, version=version, reason=reason, force=force))
-
-
-if __name__ == "__main__":
-    main(command)

@@ -14,12 +14,13 @@ import psutil
 
 from components.core.data_version import read_yaml
 from components.core.errors import ArtifactError, ConfigError
+from components.core.liveness import is_alive
 from components.core.resources import PIPELINE
 from components.pipeline.dvc_yaml import write_dvc_yaml
 from components.settings.loading import load_params
 from components.settings.registry import find_repository
 from flows import flow_run
-from flows.processes import end, is_alive, mark, orphans
+from flows.processes import end, mark, orphans
 
 STATE = ".headstart"
 PARAMS = "params.yaml"

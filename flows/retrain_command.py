@@ -5,7 +5,6 @@ from typing import Annotated
 import typer
 
 from components.cli.common import PARAMS, ParamsFile
-from flows.command import main
 from flows.repository import find_root
 from flows.server import server
 from flows.terminal import terminal
@@ -43,7 +42,3 @@ def command(
         # The end of a run would wait for the thread that sends signs of life, which are for runs of a schedule.
         with temporary_settings({PREFECT_FLOWS_HEARTBEAT_FREQUENCY: None}):
             retrain(str(params), rebuild, brief and not verbose)
-
-
-if __name__ == "__main__":
-    main(command, interrupted=INTERRUPTED)

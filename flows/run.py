@@ -15,7 +15,7 @@ from components.pipeline.stages import STAGES
 from components.reporting.findings import FOLDER
 from components.settings.imports import Import, localised
 from components.settings.loading import load_params, read_file
-from components.settings.registry import SQLITE
+from components.settings.registry import SQLITE, database_of
 from flows import summary
 from flows.execution import DVC, run_command, run_headstart
 from flows.flow_run import show_table, show_text
@@ -118,16 +118,13 @@ def check_space(plan: Plan, *, params: Path, root: Path) -> None:
     if not running:
         return
     settings = load_params(params)
-    data = settings.data
-    sources = (data.general, data.domain, *data.unlabelled, *data.parallel.values(), *data.tasks.values())
-    paths = [source.path for source in sources if source is not None]
     storage = settings.cluster.storage
     kinds = dvc_config(root).get("cache", {}).get("type", "reflink,copy")
     recorded = recorded_outputs(params.with_name("dvc.lock"))
     estimate = disk.needs(
         running,
         {name: sum(int(each.get("size", 0)) for each in outs) for name, outs in recorded.items()},
-        data=sum(disk.size_of(path) for path in {root / path for path in paths}),
+        data=sum(disk.size_of(path) for path in {root / source.path for source in settings.data.sources.values()}),
         out=root / settings.run.out,
         # Linked outputs take no further space. Few file systems have reflinks; DVC then takes the next kind.
         cache=None if {"hardlink", "symlink"} & {*kinds.replace(" ", "").split(",")} else root / ".dvc" / "cache",
@@ -180,9 +177,8 @@ def _record(params: Path, root: Path) -> Path:
 
 def _registry_state(params: Path, root: Path) -> str:
     """A string that differs after every change of a local database; empty without one."""
-    uri = load_params(params).registry.address
-    database = root / uri.removeprefix(SQLITE)
-    if not uri.startswith(SQLITE) or not database.is_file():
+    database = database_of(load_params(params).registry, root)
+    if database is None or not database.is_file():
         return ""
     files = [database, *database.parent.glob(f"{database.name}-*")]  # with its journals
     states = [(str(file), (stat := file.stat()).st_ino, stat.st_size, stat.st_mtime_ns) for file in sorted(files)]

@@ -20,7 +20,6 @@ import tzlocal
 from components.cli.common import PARAMS, ParamsFile, flags
 from components.core.errors import ConfigError
 from flows import notify
-from flows.command import main
 from flows.flow_run import Times
 from flows.repository import STATE, find_root, read_locked, try_lock, write_locked
 from flows.server import server
@@ -162,7 +161,3 @@ def command(options: Flags) -> None:
         options.cron if options.every else checked(options.cron), checked_timezone(options.timezone), options.every
     )
     schedule(times, options)
-
-
-if __name__ == "__main__":
-    main(command)

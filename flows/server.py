@@ -175,6 +175,12 @@ def configured() -> str:
     return str(PREFECT_API_URL.value() or "")
 
 
+def page(address: str = "") -> str:
+    """Address of Prefect's page: of a server, of the one in use, or as `headstart ui` serves it."""
+    address = os.environ.get("PREFECT_UI_URL") or address or os.environ.get(ADDRESS) or f"http://{HOST}:{PORT}"
+    return address.rstrip("/").removesuffix("/api")
+
+
 def folder() -> Path:
     return Path(os.environ["PREFECT_HOME"]).expanduser().resolve()
 

@@ -16,6 +16,9 @@ from components.reporting.advice import advice, answer, champion_of
 from components.reporting.findings import FOLDER, read
 from components.settings.loading import load_params
 
+#: In the folder of a run: the decisions of the stage `promote`.
+DECISION = Path("registry/decision.json")
+
 
 def lines(*, root: Path, params: Path, decided: bool = True, brief: bool = False) -> list[str]:
     """The summary of a run.
@@ -40,7 +43,7 @@ def lines(*, root: Path, params: Path, decided: bool = True, brief: bool = False
 def next_step(out: Path, task: str) -> str:
     """What to do next for a task, with the command; empty without an evaluation."""
     evaluation = evaluated(out, task)
-    decision = read_json(out / "registry" / "decision.json", made_by="promote", missing_ok=True).get("decisions", {})
+    decision = read_decisions(out)
     steps = advice(task, evaluation, system=champion_of(decision.get(task, {}))) if evaluation else []
     return next((f"{step.text} `{step.command}`" for step in steps), "")
 
@@ -113,11 +116,10 @@ def score_rows(content: Mapping[str, Any]) -> list[dict[str, str]]:
 def score(out: Path, task: str) -> list[str]:
     """The scores of the current model, or of the best one if there is none: the primary metric, and accuracy."""
     content = evaluated(out, task)
-    decision = read_json(out / "registry" / "decision.json", made_by="promote", missing_ok=True).get("decisions", {})
     stored = [system for system in content.get("systems", []) if "artifact" in system]
     if not stored:
         return []
-    current = champion_of(decision.get(task, {}))
+    current = champion_of(read_decisions(out).get(task, {}))
     best = max(stored, key=lambda system: system["artifact"]["scores"][content["main"]]["mean"])
     system = next((each for each in stored if each["system"] == current), best)
     given, names = system["artifact"]["scores"], dict.fromkeys((content["main"], "accuracy"))
@@ -132,8 +134,7 @@ def _interval(score: dict[str, float] | None) -> str:
 def decisions(*, root: Path, params: Path, decided: bool = True) -> list[str]:
     """The verdict on each task's challenger, which model is served and why, and the warnings; the champion alone if
     nothing was decided."""
-    path = decision_file(root=root, params=params)
-    content = read_json(path, made_by="the stage promote", missing_ok=True).get("decisions", {})
+    content = read_decisions(root / load_params(params).run.out)
     if not decided:
         return [
             f"{task}: nothing new to compare; " + (f"champion: version {number}" if number else "no champion")
@@ -149,13 +150,14 @@ def decisions(*, root: Path, params: Path, decided: bool = True) -> list[str]:
     return lines
 
 
-def decision_file(*, root: Path, params: Path) -> Path:
-    return root / load_params(params).run.out / "registry" / "decision.json"
+def read_decisions(out: Path) -> dict[str, Any]:
+    """Task -> its decision, as in decision.json; empty without one."""
+    return dict(read_json(out / DECISION, made_by="the stage promote", missing_ok=True).get("decisions", {}))
 
 
 def decided_at(*, root: Path, params: Path) -> int:
     """When the stage `promote` last ran, in nanoseconds of the file system's clock. 0 if it has never run, or if the
     settings cannot be read: a commit that was just pulled may have keys that this process does not know."""
     with suppress(ConfigError, OSError):
-        return decision_file(root=root, params=params).stat().st_mtime_ns
+        return (root / load_params(params).run.out / DECISION).stat().st_mtime_ns
     return 0

@@ -32,8 +32,7 @@ from components.data.checks.record import merge
 from components.settings.checks import RECORD as CHECKS
 from components.settings.imports import FOLDER
 from flows import summary
-from flows.command import main
-from flows.execution import DVC, run_command
+from flows.execution import DVC, ask_dvc, run_command
 from flows.flow_run import begin_scheduled
 from flows.processes import end_session
 from flows.repository import STATE, data_to_pull, find_root, locked
@@ -54,11 +53,10 @@ SOURCE = "sync"
 PUSH = "HEADSTART_PUSH"
 #: File that exists while a rebase of this module runs, and after one that was interrupted.
 REBASING = "rebasing"
-#: Time limits in seconds: of a git command, of one that asks the upstream's server, of a command of DVC that reads
-#: `data/`, of a transfer with DVC, and of the whole retraining (each stage has its own in dvc.yaml).
+#: Time limits in seconds: of a git command, of one that asks the upstream's server, of a
+#: transfer with DVC, and of the whole retraining (each stage has its own in dvc.yaml).
 GIT_S = 600.0
 SERVER_S = 3600.0
-STATUS_S = 6 * 3600.0
 TRANSFER_S = 24 * 3600.0
 RETRAIN_S = 30 * 24 * 3600.0
 #: Delays in seconds before git's server is asked again, and git's messages if it does not answer.
@@ -94,7 +92,7 @@ def sync(params: str = "params.yaml", *, push: bool = True) -> None:
 def _sync(file: Path, *, push: bool) -> None:
     root = find_root(file.parent)
     name = file.relative_to(root)
-    retrain = [sys.executable, "-m", "flows.retrain_command", "--params", str(name)]
+    retrain = [sys.executable, "-m", "flows.command", "retrain", "--params", str(name)]
     with locked(root, what=f"sync {name}", say=terminal.say):
         report = pull(root)
     before = summary.decided_at(root=root, params=file)
@@ -163,12 +161,12 @@ def _outputs(root: Path) -> list[str]:
     would make them again: nothing is trained that another clone has trained. What is not in DVC's remote is made
     here."""
     pipelines = [str(Path(path).with_name(PIPELINE)) for path in _listed(root, "ls-files", "--", LOCK)]
-    before = _dvc(root, "status", "--json", *pipelines).stdout if pipelines else "{}"
+    before = ask_dvc(root, "status", "--json", *pipelines).stdout if pipelines else "{}"
     if before.strip() == "{}":
         return []
-    _dvc(root, "fetch", "--quiet", "--run-cache", *pipelines)
-    _dvc(root, "checkout", "--quiet", "--allow-missing", *pipelines)
-    same = _dvc(root, "status", "--json", *pipelines).stdout == before
+    ask_dvc(root, "fetch", "--quiet", "--run-cache", *pipelines)
+    ask_dvc(root, "checkout", "--quiet", "--allow-missing", *pipelines)
+    same = ask_dvc(root, "status", "--json", *pipelines).stdout == before
     return [] if same else ["outputs: those of the last run are pulled"]
 
 
@@ -392,17 +390,7 @@ def _data_version(root: Path) -> bytes:
 def _data_has_changed(root: Path) -> bool:
     """Whether data/ differs from data.dvc."""
     recorded = (root / "data.dvc").is_file() and (root / DATA).exists()
-    return recorded and _dvc(root, "status", "--quiet", "data.dvc").returncode != 0
-
-
-def _dvc(root: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    """Run a command of DVC whose failure is no error of the run."""
-    command = [*DVC, *arguments]
-    limit_s = STATUS_S if arguments[0] == "status" else TRANSFER_S
-    try:
-        return subprocess.run(command, cwd=root, capture_output=True, text=True, timeout=limit_s)
-    except subprocess.TimeoutExpired as error:
-        raise TransientError(f"{root}: dvc {arguments[0]}: no end within {limit_s:g} seconds") from error
+    return recorded and ask_dvc(root, "status", "--quiet", "data.dvc").returncode != 0
 
 
 def command(
@@ -413,7 +401,3 @@ def command(
     """Pull code and data, retrain, push and commit."""
     with server():
         sync(str(params), push=push)
-
-
-if __name__ == "__main__":
-    main(command)

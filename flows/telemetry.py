@@ -8,7 +8,6 @@ import os
 import re
 import signal
 import socket
-import subprocess
 import threading
 import time
 from collections.abc import Iterator, Sequence
@@ -19,6 +18,7 @@ from typing import Any
 
 from components.cli.common import PARAMS
 from components.core.artifacts import digest_text, flatten, private_folder, read_json
+from components.core.commits import commit_of
 from components.core.data_version import read_yaml
 from components.core.errors import ArtifactError
 from components.core.masking import masked_json
@@ -30,6 +30,7 @@ from components.settings.loading import load_params
 from flows import flow_run, processes
 from flows.plan import Stage
 from flows.repository import environment, recorded_outputs
+from flows.server import page
 from flows.terminal import StageError, terminal
 
 #: Folder of the files with the events and measurements of runs, relative to the repository. The file of a settings file
@@ -41,8 +42,6 @@ KILLED_WAIT_S = 3.0
 #: Seconds after these in which the process of the telemetry says what MLflow has not received.
 ANSWER_S = 2.0
 POLL_S = 0.05
-#: Address of Prefect's page as `headstart ui` serves it.
-PAGE = "http://127.0.0.1:4200"
 
 
 def name_of(what: str, params: Path) -> str:
@@ -203,13 +202,10 @@ class Monitor:
     def _tags(self) -> dict[str, str]:
         tags = {"params": self._pipeline, "host": socket.gethostname()}
         if flow_run.identifier():
-            tags |= {"prefect_run": self.name, "prefect_url": f"{_page()}/runs/flow-run/{self.id}"}
+            tags |= {"prefect_run": self.name, "prefect_url": f"{page()}/runs/flow-run/{self.id}"}
         with suppress(KeyError, OSError):  # a container's user id without a name
             tags["user"] = getpass.getuser()
-        with suppress(OSError, subprocess.SubprocessError):
-            command = ["git", "rev-parse", "HEAD"]
-            done = subprocess.run(command, cwd=self.root, capture_output=True, text=True, check=True, timeout=60)
-            tags["git_commit"] = done.stdout.strip()
+        tags["git_commit"] = (commit_of(self.root) or "").partition("-dirty")[0]
         with suppress(ArtifactError, KeyError, IndexError, TypeError):
             tags["data"] = (read_yaml(self.root / "data.dvc") or {})["outs"][0]["md5"]
         return tags
@@ -248,11 +244,3 @@ def _reason(error: BaseException) -> str:
     if isinstance(error, SystemExit) and isinstance(error.code, int) and error.code > 128:
         return f"ended by {signal.Signals(error.code - 128).name}"
     return str(error) or type(error).__name__
-
-
-def _page() -> str:
-    """Address of Prefect's page: of the server in use, or as `headstart ui` serves it."""
-    if address := os.environ.get("PREFECT_UI_URL"):
-        return address.rstrip("/")
-    address = os.environ.get("PREFECT_API_URL", "")
-    return address.rstrip("/").removesuffix("/api") if address else PAGE

@@ -23,7 +23,6 @@ from components.pages.app import SHUTDOWN_S, PagesServer
 from components.pages.project import Link
 from components.settings.loading import load_params
 from components.settings.registry import RegistrySettings
-from flows.command import main
 from flows.processes import answers, descendants, end, start
 from flows.repository import STATE, environment, find_root
 from flows.server import HOST, START_S, ensure, in_use, secret, server
@@ -163,7 +162,3 @@ def command(options: Flags) -> None:
         ui(options)
     except KeyboardInterrupt:
         terminal.say("ended")
-
-
-if __name__ == "__main__":
-    main(command)

@@ -9,7 +9,6 @@ import typer
 from components.cli.common import PARAMS, ParamsFile
 from components.core.errors import ConfigError, nearest
 from components.pipeline.identity import STAGE as IDENTITY
-from flows.command import main
 from flows.plan import Plan, Stage, read_plan
 from flows.repository import active_run, find_root, pipeline_of
 
@@ -82,7 +81,3 @@ def command(
         print("data: new version; `headstart retrain` records it first")
     for line in explain(plan, [stage] if stage else []):
         print(line)
-
-
-if __name__ == "__main__":
-    main(command)

@@ -305,7 +305,6 @@ class _Work:
                 start=START,
                 examples=self.examples,
                 encoder=encoder,
-                words=self.free,
                 baselines=self.folder / "finetuned" / TASK / "baselines",
                 output=self.folder / "finetuned" / TASK / f"{name}-{START}",
                 settings=settings,

@@ -176,7 +176,9 @@ class Model:
         """The inputs of the task in a table. A table with one column, or one column of text, need not name it."""
         columns = {name: self._columns.get(name, name) for name in self._io.inputs}
         missing = [column for column in columns.values() if column not in table.columns]
-        if table.is_named and missing and len(columns) == 1:
+        if not table.is_named:
+            return parsed(table, self._io, {})
+        if missing and len(columns) == 1:
             texts = [name for name, values in table.columns.items() if any(isinstance(entry, str) for entry in values)]
             if len(texts) == 1:
                 columns = dict.fromkeys(columns, texts[0])

@@ -5,8 +5,8 @@ of a .txt), a list of dicts, or a list or array of inputs: texts, pairs of texts
 """
 
 import os
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -21,11 +21,10 @@ from components.data.formats.kinds import form_of
 from components.data.formats.layouts import rows_of
 from components.data.formats.lines import Reading, lines
 from components.data.formats.rows import open_rows
-from components.data.formats.tables import are_too_many
-from components.data.sampling import NAMELESS, reading_in_words
+from components.data.sampling import Rows, read_rows
 from components.data.tasks.data import Fields
-from components.data.tasks.task_io import TaskIO
-from components.learners.prediction import LONGEST
+from components.data.tasks.task_io import TaskIO, WrongValueError
+from components.learners.prediction import not_read
 
 #: Name of the column of a list of inputs.
 INPUT = "input"
@@ -37,36 +36,21 @@ class InputError(DataError, ValueError):
 
 
 @dataclass(frozen=True)
-class Table:
+class Table(Rows):
     """Rows and their places.
 
     Attributes:
-        columns: name -> one value per row; a missing value is None.
-        place: number of a row -> its place, for messages.
         index: of a DataFrame or Series; None for other data.
         source: what the data are, for messages.
-        notes: what was left out of a file, and how it was read.
-        kind: of the task, where the format says it.
-        ambiguous: names that several columns of a file have.
-        loads: an expression of Python for the rows of JSON.
+        is_named: whether the columns have names that the user has given.
     """
 
-    columns: Mapping[str, list[Any]]
-    place: Callable[[int], str]
     index: pd.Index | None = None
     source: str = "the data"
-    notes: Sequence[str] = ()
-    kind: str | None = None
-    ambiguous: frozenset[str] = frozenset()
-    loads: str = ""
+    is_named: bool = True
 
     def __len__(self) -> int:
         return len(next(iter(self.columns.values()), []))
-
-    @property
-    def is_named(self) -> bool:
-        """Whether the columns have names that the user has given."""
-        return list(self.columns) != [INPUT]
 
     def column(self, name: str) -> list[Any]:
         """The values of a column.
@@ -88,21 +72,21 @@ def read_table(data: Data) -> Table:
         InputError: the data have another form.
         DataError: a file is missing or damaged (file and line).
     """
-    if not isinstance(data, pd.DataFrame | pd.Series | np.ndarray) and (columns := _of_arrow(data)) is not None:
-        return Table(columns, _row, source=f"the {type(data).__name__}")
     if isinstance(data, pd.DataFrame):
         names = [str(name) for name in data.columns]
         if len(set(names)) < len(names):
             twice = next(name for name in names if names.count(name) > 1)
             raise InputError(f"the DataFrame has two columns {twice!r}; rename one")
-        columns = {name: _values(data.iloc[:, number].tolist()) for number, name in enumerate(names)}
-        return Table(columns, _place(data.index), data.index, "the DataFrame")
+        values = (data.iloc[:, number].tolist() for number in range(len(names)))
+        return _table(dict(zip(names, values, strict=True)), "the DataFrame", index=data.index)
     if isinstance(data, pd.Series):
-        return Table({INPUT: _values(data.tolist())}, _place(data.index), data.index, "the Series")
+        return _inputs(data.tolist(), "the Series", index=data.index)
     if isinstance(data, str | Path):
         return _read_file(Path(data))
     if isinstance(data, np.ndarray):
-        return Table({INPUT: _values(_of_array(data))}, _row, source="the array")
+        return _inputs(_of_array(data), "the array")
+    if (columns := _of_arrow(data)) is not None:
+        return _table(columns, f"the {type(data).__name__}")
     if isinstance(data, Mapping | Sequence) and not isinstance(data, bytes):
         rows, _, said = rows_of(dict(data) if isinstance(data, Mapping) else list(data))
         if isinstance(rows, Mapping):
@@ -110,10 +94,9 @@ def read_table(data: Data) -> Table:
         notes = [f"layout: {said}"] if said else []
         if rows and all(isinstance(row, Mapping) for row in rows):
             names = list(dict.fromkeys(name for row in rows for name in row))
-            columns = {name: _values([row.get(name) for row in rows]) for name in names}
-            return Table(columns, _row, source="the list", notes=notes)
-        return Table({INPUT: _values(rows)}, _row, source="the list", notes=notes)
-    if isinstance(data, Iterator | Generator):
+            return _table({name: [row.get(name) for row in rows] for name in names}, "the list", read=notes)
+        return _inputs(rows, "the list", read=notes)
+    if isinstance(data, Iterator):
         return read_table(list(data))
     raise InputError(
         f"data: {type(data).__name__} is not supported; give a DataFrame, the path of a csv, tsv, jsonl or parquet "
@@ -121,69 +104,74 @@ def read_table(data: Data) -> Table:
     )
 
 
+def _table(columns: Mapping[str, list[Any]], source: str, *, index: pd.Index | None = None, **further: Any) -> Table:
+    if index is not None and not (isinstance(index, pd.RangeIndex) and index.start == 0 and index.step == 1):
+        further["place"] = lambda number: f"row {number} (index {index[number]!r})"
+    values = {name: [*map(_value, values)] for name, values in columns.items()}
+    return Table(values, index=index, source=source, **further)
+
+
+def _inputs(values: list[Any], source: str, **further: Any) -> Table:
+    return _table({INPUT: values}, source, is_named=False, **further)
+
+
+def with_names(table: Table, names: Sequence[str]) -> Table:
+    """A list of inputs as columns with these names; a table with names as it is.
+
+    Raises:
+        InputError: an input has not as many parts as there are names (row).
+    """
+    if table.is_named or INPUT not in table.columns:
+        return table
+    values = table.columns[INPUT]
+    if len(names) == 1:
+        return replace(table, columns={names[0]: [list(each) if isinstance(each, tuple) else each for each in values]})
+    for number, each in enumerate(values):
+        if each is not None and (isinstance(each, str) or not isinstance(each, Sequence) or len(each) != len(names)):
+            raise InputError(f"{table.place(number)}: {each!r:.60}: expected {' and '.join(names)}")
+    columns = {name: [each and each[at] for each in values] for at, name in enumerate(names)}
+    return replace(table, columns=columns)
+
+
 def parsed(table: Table, task_io: TaskIO, columns: Mapping[str, str]) -> list[Fields | None]:
     """The inputs of a task in the rows; None: a part of the input is missing.
 
     Args:
-        table: the rows.
         task_io: of the kind of task.
-        columns: input of the task -> column of the table, for tables with names.
+        columns: input of the task -> column of the table; an input that it lacks has its own name.
 
     Raises:
         InputError: a column is missing, or a value has the wrong type (row and column).
     """
-    collected: list[Fields | None] = []
-    single = len(task_io.inputs) == 1
-    sources = {name: table.column(columns[name]) for name in task_io.inputs} if table.is_named else {}
-    for number in range(len(table)):
-        if table.is_named:
-            row = {name: values[number] for name, values in sources.items()}
-        else:
-            value = table.columns[INPUT][number]
-            row = dict.fromkeys(task_io.inputs, None)
-            if single:
-                row = dict.fromkeys(task_io.inputs, list(value) if isinstance(value, tuple) else value)
-            elif value is not None:
-                if isinstance(value, str) or not isinstance(value, Sequence) or len(value) != len(task_io.inputs):
-                    raise InputError(f"{table.place(number)}: {value!r:.60}: expected {' and '.join(task_io.inputs)}")
-                row = dict(zip(task_io.inputs, value, strict=True))
-        collected.append(_fields(row, task_io, table, number, columns))
-    return collected
+    table = with_names(table, [*task_io.inputs])
+    columns = {name: columns.get(name, name) for name in task_io.inputs}
+    values = zip(*(table.column(column) for column in columns.values()), strict=True)
+    return [_fields(dict(zip(columns, row, strict=True)), task_io, table, n, columns) for n, row in enumerate(values)]
 
 
 def _fields(row: Mapping[str, Any], task_io: TaskIO, table: Table, number: int, columns: Mapping[str, str]) -> Any:
-    def where(name: str) -> str:
-        return table.place(number) + (f", column {columns[name]!r}" if table.is_named else "")
-
     try:
         fields = task_io.parse(row)
-    except ValueError as error:
-        name = next((name for name in task_io.inputs if repr(name) in str(error)), next(iter(task_io.inputs)))
-        kind = "a list of words" if task_io.inputs[name] == "texts" else "text"
+    except WrongValueError as error:
+        kind = "a list of words" if task_io.inputs[error.name] == "texts" else "text"
+        where = table.place(number) + f", column {columns[error.name]!r}" * table.is_named
         raise InputError(
-            f"{where(name)}: is {type(row[name]).__name__} ({row[name]!r:.40}), expected {kind}; convert it, for "
+            f"{where}: is {type(row[error.name]).__name__} ({row[error.name]!r:.40}), expected {kind}; convert it, for "
             "example with astype(str), or leave the row out"
         ) from error
-    for part in fields or ():
-        if "\0" in part:
-            raise InputError(f"{table.place(number)}: contains a NUL character; remove it")
-        if len(part) > LONGEST:
-            raise InputError(f"{table.place(number)}: {len(part):,} characters, more than {LONGEST:,}; cut the text")
+    if fields is not None and (what := not_read(fields)):
+        raise InputError(f"{table.place(number)}: {what}")
     return fields
-
-
-def _values(values: list[Any]) -> list[Any]:
-    return [_value(value) for value in values]
 
 
 def _of_arrow(data: Any) -> dict[str, list[Any]] | None:
     """The columns of a table of Arrow, polars or Hugging Face; None for other data."""
     if hasattr(data, "features") and hasattr(data, "to_dict"):
-        return {str(name): _values(values) for name, values in data.to_dict().items()}
+        return {str(name): values for name, values in data.to_dict().items()}
     if not hasattr(data, "__arrow_c_stream__") and not isinstance(data, pa.Table | pa.RecordBatch):
         return None
     table = pa.table(data)
-    return {str(name): _values(table.column(number).to_pylist()) for number, name in enumerate(table.column_names)}
+    return dict(zip(map(str, table.column_names), (column.to_pylist() for column in table.columns), strict=True))
 
 
 def _value(value: Any) -> Any:
@@ -192,7 +180,7 @@ def _value(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return type(value)(map(_value, value)) if type(value) in (list, tuple) else value
     if isinstance(value, np.ndarray):
-        return _values(value.tolist())
+        return [*map(_value, value.tolist())]
     if isinstance(value, np.generic):
         value = value.item()
     return None if value is None or value is pd.NA or value is pd.NaT or value != value else value
@@ -218,16 +206,6 @@ def _of_array(array: np.ndarray) -> list[Any]:
     return list(array.tolist())
 
 
-def _row(number: int) -> str:
-    return f"row {number}"
-
-
-def _place(index: pd.Index) -> Callable[[int], str]:
-    if isinstance(index, pd.RangeIndex) and index.start == 0 and index.step == 1:
-        return _row
-    return lambda number: f"row {number} (index {index[number]!r})"
-
-
 def _read_file(path: Path) -> Table:
     if not os.path.exists(str(path).partition("#")[0]):  # noqa: PTH110 -- a long text is no path, and no error
         raise InputError(f"{path}: does not exist; to pass one text, put it in a list")
@@ -235,31 +213,12 @@ def _read_file(path: Path) -> Table:
     path = splits.get("train", path)
     if path.suffix.lower() == ".txt" and "*" not in path.name and not _is_table(path):
         texts = [line for _, line in lines(path, Reading()) if line.strip()]
-        return Table({INPUT: texts}, lambda number: f"{path}, text {number + 1}", source=str(path))
-    bad: list[DataError] = []
-    opened = open_rows(path, rejected=lambda error, row: bad.append(error))
-    places: list[str] = []
-    rows: list[dict[str, Any]] = []
-    names = dict.fromkeys(opened.names)
-    for where, row in opened.rows:
-        places.append(where)
-        rows.append(row)
-        names |= dict.fromkeys(row)
-    if bad and (opened.form == "jsonl" or are_too_many(len(bad), len(rows))):
-        raise InputError(f"{bad[0]}; {len(bad):,} of {len(rows) + len(bad):,} rows cannot be read")
-    columns = {name: _values([row.get(name) for row in rows]) for name in names}
-    columns = {name: values for name, values in columns.items() if any(values) or not NAMELESS.fullmatch(name)}
-    notes = list(reading_in_words(opened, bad))
-    notes += [f"{path} is read, without {' and '.join(further)}"] if (further := [*splits][1:]) else []
-    return Table(
-        columns,
-        lambda number: places[number],
-        source=str(path),
-        notes=notes,
-        kind=opened.kind,
-        ambiguous=opened.ambiguous,
-        loads=opened.reading.loads,
-    )
+        return _inputs(texts, str(path), place=lambda number: f"{path}, text {number + 1}")
+    rows = read_rows(path, whole=True)
+    notes = [*rows.read, *([f"{path} is read, without {' and '.join(others)}"] if (others := [*splits][1:]) else [])]
+    # The format says how the keys of a file are written, and not what these columns are.
+    given = {name: getattr(rows, name) for name in ("kind", "loads", "place", "ambiguous")}
+    return _table(rows.columns, str(path), read=notes, **given)
 
 
 def _is_table(path: Path) -> bool:

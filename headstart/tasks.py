@@ -3,7 +3,7 @@
 import json
 import os
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -12,9 +12,8 @@ from typing import Any, Final, Literal, get_args
 import numpy as np
 import pandas as pd
 
-from components.cli.onboarding.inspection import facts_of, language_of
 from components.core.errors import DataError, nearest
-from components.data.sampling import Rows
+from components.data.facts import Facts
 from components.data.tasks.data import Examples, Fields
 from components.data.tasks.kinds import find_kind
 from components.data.tasks.reading.records import (
@@ -22,13 +21,12 @@ from components.data.tasks.reading.records import (
     Position,
     are_vectors,
     is_blank,
-    is_no_number,
     label_text,
     labels_in,
 )
-from components.data.understanding import Understanding, texts_of, understand
+from components.data.understanding import Understanding, text_columns, understand
 from components.settings.tasks import KINDS, TaskSource
-from headstart.tables import INPUT, Data, InputError, Table, parsed, read_table
+from headstart.tables import INPUT, Data, InputError, Table, parsed, read_table, with_names
 
 #: Kinds of task that are fitted from a table.
 Kind = Literal["classification", "multilabel", "regression", "pair", "similarity", "tagging"]
@@ -102,65 +100,57 @@ def read_task(
         raise InputError(f"kind: {kind!r} cannot be fitted from a table{nearest(kind, KINDS)}; see `headstart init`")
     groups, table = _groups(table, group)
     names = [text] if isinstance(text, str) else list(text or ())
-    rows, column = _rows(table, names, label, kind)
+    if not table.is_named and label is None:
+        raise InputError("label: is missing; give one label per text")
+    table, column = _with_labels(table, names, label, kind)
     if getattr(label, "ndim", 1) == 2:
         kind = kind or "multilabel"
     with _errors(table):
-        meant = understand(rows, text=names, label=column, kind=kind)
+        meant = understand(table, text=names, label=column, kind=kind)
     if meant.kind not in get_args(Kind):
         raise InputError(
             f"{table.source}: {meant.keys.get('label', 'answers')!r} is the number, letter or text of one of several "
             "choices; such a task needs a project (`headstart init`, docs/tasks.md); kind= and label= say otherwise"
         )
     io = find_kind(meant.kind).io
-    columns = {name: meant.keys[name] for name in io.inputs} if table.is_named else {}
-    fields, notes = parsed(table, io, columns), [*table.notes, *(meant.reasons if table.is_named else [])]
+    columns = {name: meant.keys[name] for name in io.inputs}
+    fields, notes = parsed(table, io, columns), [*table.read, *(meant.reasons if table.is_named else [])]
     if missing := [number for number, parts in enumerate(fields) if parts is None]:
         notes.append(f"{len(missing)} row(s) have no text and are left out, the first: {table.place(missing[0])}")
     if group is None and table.is_named and meant.group is not None:
         groups, _ = _groups(table, meant.group[0])
         notes.append(f"{meant.group[1]} (group= names another column; without the column, rows are independent)")
     filled = {number: parts for number, parts in enumerate(fields) if parts is not None}
-    labelled = [number for number in filled if not _lacks_label(rows.rows[number], meant)]
+    targets = meant.targets(table)
+    labelled = [number for number in filled if targets[number] is not None]
     if len(labelled) < 2:
         raise InputError(f"{table.source}: {len(labelled)} labelled row(s); two or more are needed")
     with _errors(table, labelled):
-        within = groups and [groups[number] for number in labelled]
-        source, examples = _read(meant, [rows.rows[number] for number in labelled], within)
-    train, target = examples.train, _target(meant)
-    facts = facts_of(meant.kind, train.fields, [each.tolist() for each in train.targets], examples.labels)
+        source, examples = _read(table, meant, labelled, groups)
+    train, facts = examples.train, Facts(meant.kind, examples, splits=("train",))
     return TaskRows(
         source,
         examples,
-        columns,
-        _classes(
-            examples.labels,
-            [target and rows.rows[number].get(target) for number in labelled],
-            many=meant.kind == "multilabel",
-        ),
-        [parts for number, parts in filled.items() if number not in {*labelled}],
-        language or language_of([part for parts in train.fields for part in parts]),
+        columns if table.is_named else {},
+        _classes(examples.labels, [targets[number] for number in labelled], many=meant.kind == "multilabel"),
+        [parts for number, parts in filled.items() if targets[number] is None],
+        language or facts.language,
         notes + facts.lines(),
         [table.place(labelled[line - 1]) for line in train.lines],
     )
 
 
-def _rows(table: Table, names: Sequence[str], label: Any, kind: str | None) -> tuple[Rows, str | None]:
-    """The rows with named columns, and the column of the labels; None: it is to be found."""
+def _with_labels(table: Table, names: Sequence[str], label: Any, kind: str | None) -> tuple[Table, str | None]:
+    """The data with a list of labels as a further column, and the name of their column; None: it is to be found."""
     for name in [*names, *([label] if isinstance(label, str) else [])]:
         table.column(name)
-    columns = dict(table.columns)
-    if label is not None and not isinstance(label, str):
-        values, label = _given(label), next(name for name in ("label", "label given", "\0") if name not in columns)
-        if len(values) != len(table):
-            raise InputError(f"label: {len(values)} labels for {len(table)} rows; give one per row")
-        columns[label] = values
-    if not table.is_named:
-        if label is None:
-            raise InputError("label: is missing; give one label per text")
-        columns = _inputs(table, columns.pop(INPUT), columns[label], kind) | columns
-    rows = [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
-    return Rows("", list(columns), rows, kind=table.kind, loads=table.loads), label
+    if label is None or isinstance(label, str):
+        return table, label
+    values, column = _given(label), next(name for name in ("label", "label given", "\0") if name not in table.columns)
+    if len(values) != len(table):
+        raise InputError(f"label: {len(values)} labels for {len(table)} rows; give one per row")
+    named = with_names(table, _input_names(table, values, kind))
+    return replace(named, columns={**named.columns, column: values}), column
 
 
 def _given(label: Any) -> list[Any]:
@@ -173,44 +163,26 @@ def _given(label: Any) -> list[Any]:
     return next(iter(frame.columns.values()))
 
 
-def _inputs(table: Table, values: Sequence[Any], labels: Sequence[Any], kind: str | None) -> dict[str, list[Any]]:
-    """The columns of a list of inputs: texts, pairs of texts, or lists of words."""
-    first = next((value for value in values if value is not None), "")
-    lists = [list(value) if isinstance(value, list | tuple) else value for value in values]
+def _input_names(table: Table, labels: Sequence[Any], kind: str | None) -> list[str]:
+    """The inputs of a list: texts, pairs of texts, or lists of words."""
+    first = next((value for values in table.columns.values() for value in values if value is not None), "")
     if kind is not None:
-        names = [*find_kind(kind).io.inputs]
-    elif not isinstance(first, list | tuple):
-        names = ["text"]
-    elif all(isinstance(value, list | tuple) for value in labels if not is_blank(value)):
-        names = ["words"]
-    elif len(first) == 2:
-        names = ["first", "second"]
-    else:
-        raise InputError(f"{table.place(0)}: holds a list; expected a text, a pair of texts, or words with their tags")
-    if len(names) == 1:
-        return {names[0]: lists}
-    return {
-        name: [value[at] if isinstance(value, list) and len(value) > at else None for value in lists]
-        for at, name in enumerate(names)
-    }
+        return [*find_kind(kind).io.inputs]
+    if table.is_named or not isinstance(first, list | tuple):
+        return ["text"]
+    if all(isinstance(value, list | tuple) for value in labels if not is_blank(value)):
+        return ["words"]
+    if len(first) == 2:
+        return ["first", "second"]
+    raise InputError(f"{table.place(0)}: holds a list; expected a text, a pair of texts, or words with their tags")
 
 
-def _target(meant: Understanding) -> str | None:
-    """The column of the labels; None: each label has a column."""
-    return next((meant.keys[key] for key in ("label", "score", "tags") if key in meant.keys), None)
-
-
-def _lacks_label(row: Mapping[str, Any], meant: Understanding) -> bool:
-    """Whether a row has no label. Of several labels, an empty text is none of them."""
-    target, keys = _target(meant), KINDS[meant.kind]
-    value = "" if target is None else row.get(target)
-    return value is None or ("labels" not in keys and (is_blank(value) or ("score" in keys and is_no_number(value))))
-
-
-def _read(meant: Understanding, rows: Sequence[Mapping[str, Any]], groups: Any) -> tuple[TaskSource, Examples]:
-    """The rows, read as those of a file."""
+def _read(table: Table, meant: Understanding, numbers: Sequence[int], groups: Any) -> tuple[TaskSource, Examples]:
+    """Some of the rows, read as those of a file."""
     keys = (*find_kind(meant.kind).io.inputs, "label", "score", "tags")
-    columns = [*(meant.keys[key] for key in keys if key in meant.keys), *meant.keys.get("labels", [])]
+    names = [*(meant.keys[key] for key in keys if key in meant.keys), *meant.keys.get("labels", [])]
+    columns = {name: table.columns[name] for name in names}
+    columns |= {GROUP: groups} if groups else {}
     with tempfile.TemporaryDirectory(prefix="headstart-rows-") as folder:
         source = TaskSource(
             path=folder,
@@ -223,8 +195,8 @@ def _read(meant: Understanding, rows: Sequence[Mapping[str, Any]], groups: Any) 
             **meant.keys,
         )
         lines = [
-            json.dumps({name: row[name] for name in columns} | {GROUP: group}, default=_value) + "\n"
-            for row, group in zip(rows, groups or [None] * len(rows), strict=True)
+            json.dumps({name: values[number] for name, values in columns.items()}, default=_value) + "\n"
+            for number in numbers
         ]
         # A task has a test split; nothing is chosen by it, and one row is the least.
         for name, of_split in ((source.train, lines), (source.test, lines[:1])):
@@ -275,9 +247,11 @@ def read_unlabelled(data: Any, task: TaskRows) -> list[Fields]:
     """
     if isinstance(data, list | tuple) and data and all(map(_is_file, data)):
         return [fields for entry in data for fields in read_unlabelled(entry, task)]
-    table, columns, io = read_table(data), task.columns, find_kind(task.kind).io
-    if table.is_named and not all(column in table.columns for column in columns.values()):
-        columns = dict(zip(io.inputs, texts_of(table.columns, None), strict=False))
+    table, io = read_table(data), find_kind(task.kind).io
+    columns: dict[str, str] = {}
+    if table.is_named:
+        with _errors(table):
+            columns = dict(zip(io.inputs, text_columns(table, like=[*task.columns.values()]), strict=False))
         if len(columns) < len(io.inputs):
             raise InputError(f"unlabelled: has no columns {' and '.join(task.columns.values())}")
     return [fields for fields in parsed(table, io, columns) if fields is not None]
@@ -310,8 +284,11 @@ def _groups(table: Table, group: Any) -> tuple[list[str | None] | None, Table]:
 def holds_pairs(data: Data, text: str | Sequence[str] | None) -> bool:
     """Whether the inputs of data are pairs of texts."""
     table = read_table(data)
+    if table.is_named and text is None:
+        with _errors(table):
+            return len(text_columns(table)) == 2
     if table.is_named:
-        return len(texts_of(table.columns, None) if text is None else [text] if isinstance(text, str) else text) == 2
+        return not isinstance(text, str) and len(text or ()) == 2
     first = next((value for value in table.columns[INPUT] if value is not None), "")
     return isinstance(first, list | tuple) and len(first) == 2
 

@@ -103,3 +103,11 @@ def test_commands_of_runs_say_what_is_not_installed(monkeypatch):
     monkeypatch.setattr(common, "find_spec", lambda name: None)
     with pytest.raises(ConfigError, match=r"prefect is not installed; install it: pip install 'headstart\[pipeline\]'"):
         CliRunner().invoke(cli.app, ["retrain"], catch_exceptions=False)
+
+
+def test_drift_retrains_by_the_program_of_the_subcommand(monkeypatch):
+    """The module `flows.retrain` is the flow, which does nothing as a program."""
+    called: list[str] = []
+    monkeypatch.setattr(os, "execv", lambda _, arguments: called.extend(arguments[1:]))
+    common.run_flow("retrain", ["--rebuild"])
+    assert called == ["-m", "flows.command", "retrain", "--rebuild"]

@@ -14,30 +14,30 @@ LAYOUT = {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, toke
 F_STRING = (getattr(tokenize, "FSTRING_START", -1), getattr(tokenize, "FSTRING_END", -1))
 #: Package -> largest number of tokens. Lower it in the commit that makes the package smaller.
 BUDGETS = {
-    "builtin_data": 6_100,
+    "builtin_data": 5_810,
     "cli": 15_400,
     "cluster": 11_700,
-    "core": 9_200,
-    "data": 97_330,
+    "core": 9_250,
+    "data": 96_960,
     "evaluation": 8_700,
     "flows": 32_460,
-    "headstart": 13_100,
+    "headstart": 13_080,
     "interchange": 22_800,
     "labelling": 11_500,
-    "learners": 78_140,
+    "learners": 76_350,
     "models": 43_700,
     "pages": 13_600,
-    "pipeline": 32_050,
+    "pipeline": 32_060,
     "registry": 38_010,
     "reporting": 9_400,
     "serving": 18_400,
-    "settings": 16_520,
+    "settings": 16_490,
     "studies": 29_800,
     "tokenization": 22_900,
     "training": 31_200,
 }
 #: Largest number of tokens of the tests.
-TESTS = 527_420
+TESTS = 527_800
 
 
 def tokens(text: str) -> int:

@@ -129,7 +129,7 @@ def run_flow(verb: str, arguments: Sequence[str]) -> NoReturn:
     """
     if find_spec("prefect") is None:
         raise missing_package("prefect")
-    os.execv(sys.executable, [sys.executable, "-m", f"flows.{verb}", *arguments])
+    os.execv(sys.executable, [sys.executable, "-m", "flows.command", verb, *arguments])
 
 
 def registry_of(params: Path) -> Params:

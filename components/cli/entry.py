@@ -18,12 +18,12 @@ def _hand_over(verb: str, arguments: Sequence[str]) -> None:
     """Become the program of `flows` that a subcommand stands for, without the imports of all subcommands."""
     from importlib.util import find_spec
 
-    from components.cli.programs import FLOWS, program_of
+    from components.cli.programs import FLOWS
 
     # `why --document` reads files only. Without a package the command says what is missing.
     is_flow = verb in FLOWS or (verb == "why" and not any(each.startswith("--document") for each in arguments))
     if is_flow and find_spec("prefect") is not None and find_spec("fcntl") is not None:
-        os.execv(sys.executable, [sys.executable, "-m", f"flows.{program_of(verb)}", *arguments])
+        os.execv(sys.executable, [sys.executable, "-m", "flows.command", verb, *arguments])
 
 
 if __name__ == "__main__":

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from components.cli.common import PARAMS, ParamsFile, Task, registry_of, run_flow
-from components.cli.programs import FLOWS, program_of
+from components.cli.programs import FLOWS
 from components.core.errors import ConfigError
 
 app = typer.Typer()
@@ -83,7 +83,7 @@ def _hand_over(verb: str, help_text: str) -> None:
         context_settings={"allow_extra_args": True, "ignore_unknown_options": True},
     )
     def run(context: typer.Context) -> None:
-        run_flow(program_of(verb), context.args)
+        run_flow(verb, context.args)
 
 
 for _verb, _help in FLOWS.items():

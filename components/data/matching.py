@@ -82,12 +82,6 @@ class Texts:
                 return True
         return False
 
-    def begun_by(self, value: str) -> bool:
-        """Whether a value holds one of the texts, or is the beginning of a long one, except for its last word."""
-        beginning = key_of(value).rpartition(" ")[0]
-        long = len(beginning.split()) >= LEAST_WORDS
-        return self.held_by(value) or (long and any(text.startswith(beginning) for text in self._long))
-
     def in_values(self, values: Any) -> bool:
         """Whether a JSON value holds one of the texts: a string, a member of an object or list, or the words of a
         list of strings together."""

@@ -1,8 +1,8 @@
 """A sample of the rows of a labelled file whose format is guessed."""
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
@@ -10,7 +10,7 @@ from components.core.errors import DataError
 from components.data.formats.annotations.tables import REASONS
 from components.data.formats.rows import Rows as OpenRows
 from components.data.formats.rows import open_rows
-from components.data.formats.tables import PLAIN, Layout
+from components.data.formats.tables import PLAIN, Layout, are_too_many
 
 #: Minimum number of rows that are looked at, evenly spaced over the whole file.
 ROWS: Final = 5_000
@@ -19,42 +19,55 @@ _Row = TypeVar("_Row")
 
 @dataclass(frozen=True)
 class Rows:
-    """A sample of the rows of a file.
+    """Rows by column.
 
     Attributes:
+        columns: name, or number without a header -> one value per row.
         format: `data.tasks.<name>.format`.
-        columns: by name, or by number without a header.
-        read: how the file was read, in words.
+        read: how the file was read, and what was left out, in words.
         kind: of the task, where the format says it.
         loads: an expression of Python for the list of rows of JSON.
+        place: number of a row -> its place, for messages.
+        ambiguous: names that several columns of a file have.
     """
 
-    format: str
-    columns: list[str]
-    rows: list[dict[str, Any]]
-    read: list[str] = field(default_factory=list)
+    columns: Mapping[str, list[Any]]
+    format: str = ""
+    read: Sequence[str] = ()
     kind: str | None = None
     loads: str = ""
+    place: Callable[[int], str] = "row {}".format
+    ambiguous: frozenset[str] = frozenset()
 
 
-def read_rows(path: Path, layout: Layout = PLAIN) -> Rows:
-    """A sample of the rows of a file, of a member of a JSON document or sheet of a workbook (FILE#NAME), or of a folder
-    of parallel files.
+def read_rows(path: Path, layout: Layout = PLAIN, *, whole: bool = False) -> Rows:
+    """A sample of the rows of a file, or the `whole` file; of a member of a JSON document or sheet of a workbook
+    (FILE#NAME), or of a folder of parallel files.
 
     Raises:
-        DataError: the format is not recognised, or the file is damaged or empty.
+        DataError: the format is not recognised, or the file is damaged; a sample is empty; too many rows of a whole
+            file cannot be read.
     """
     bad: list[DataError] = []
     table = open_rows(path, layout=layout, rejected=lambda error, row: bad.append(error))
-    rows = sampled(row for _, row in table.rows)
-    if not rows and bad:
-        raise DataError(f"{bad[0]}; none of the {len(bad):,} row(s) can be read (--delimiter, --quotes)")
-    if not rows:
-        raise DataError(f"{path}: holds no rows")
-    names = table.names if table.fixed else list(dict.fromkeys(name for row in rows for name in row))
-    # A nameless column without values is none.
-    names = [name for name in names if not NAMELESS.fullmatch(name) or any(row.get(name) for row in rows)]
-    return Rows(table.form, names, rows, list(reading_in_words(table, bad)), table.kind, table.reading.loads)
+    rows = list(table.rows) if whole else sampled(table.rows)
+    if whole and bad and (table.form == "jsonl" or are_too_many(len(bad), len(rows))):
+        raise DataError(f"{bad[0]}; {len(bad):,} of {len(rows) + len(bad):,} rows cannot be read")
+    if not whole and not rows:
+        none = f"{bad[0]}; none of the {len(bad):,} row(s) can be read (--delimiter, --quotes)" if bad else ""
+        raise DataError(none or f"{path}: holds no rows")
+    names = dict.fromkeys([*(table.names if table.fixed else ()), *(name for _, row in rows for name in row)])
+    columns = {name: [row.get(name) for _, row in rows] for name in names}
+    return Rows(
+        # A nameless column without values is none.
+        {name: values for name, values in columns.items() if any(values) or not NAMELESS.fullmatch(name)},
+        table.form,
+        list(reading_in_words(table, bad)),
+        table.kind,
+        table.reading.loads,
+        lambda number: rows[number][0],
+        table.ambiguous,
+    )
 
 
 def sampled(rows: Iterable[_Row]) -> list[_Row]:

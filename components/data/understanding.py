@@ -4,10 +4,10 @@ import json
 import math
 import re
 import shlex
-import zlib
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from itertools import pairwise
 from typing import Any, Final
 
@@ -16,11 +16,13 @@ import regex
 
 from components.core.errors import DataError
 from components.data.formats.dialect import GROUPS, LABELS, LABELS_TOO, TEXTS
+from components.data.formats.kinds import are_tags
 from components.data.formats.words import UNSPACED, scheme_of
 from components.data.sampling import Rows
 from components.data.tasks.reading.records import (
     are_thousands,
     flag_of,
+    is_blank,
     is_no_number,
     label_text,
     labels_in,
@@ -47,6 +49,69 @@ _AGAIN: Final = 0.9
 _SEPARATORS: Final = (",", ";", "|", "><", "\n", "#", "/", "+", " ")
 
 
+class Column:
+    """A column of a table, and what its values look like."""
+
+    def __init__(self, name: str, values: Sequence[Any]) -> None:
+        self.name, self.values = name, values
+        self.words = words_of(name)
+
+    @cached_property
+    def given(self) -> list[Any]:
+        """The values that are not missing."""
+        return [value for value in self.values if value not in (None, "")]
+
+    @cached_property
+    def cells(self) -> list[str]:
+        """All values as text."""
+        return [_text(value) for value in self.values]
+
+    @cached_property
+    def different(self) -> set[str]:
+        """The given values as text, each once."""
+        return {*self.cells} - {"", "null"}
+
+    @cached_property
+    def few(self) -> int:
+        """Number of the values if they may be labels: few different ones, but more than one. 0: they may not."""
+        rows, count = len(self.values), len(self.different)
+        return count if 2 <= count <= min(_CLASSES, max(2, rows / 2), rows - 1) else 0
+
+    @cached_property
+    def strings(self) -> list[str]:
+        """The values that are texts with more than white space."""
+        return [value for value in self.given if isinstance(value, str) and value.strip()]
+
+    @cached_property
+    def holds_text(self) -> bool:
+        """Whether most rows have a text, which no program has written."""
+        return len(self.strings) > len(self.values) / 2 and not _is_no_text(self.strings)
+
+    @cached_property
+    def holds_words(self) -> bool:
+        """Whether texts are few words that repeat, as labels are."""
+        count = len(self.strings)
+        return count >= _NUMBERS and len(set(self.strings)) <= count / 5 and not _are_texts(self.strings)
+
+    @cached_property
+    def holds_lists(self) -> bool:
+        """Whether every value is a list, or none."""
+        return bool(self.given) and all(isinstance(value, list | None) for value in self.values)
+
+    @cached_property
+    def tells_nothing(self) -> bool:
+        """Whether values are all the same, or texts of which each is another one."""
+        count, different = len(self.given), self.different
+        return count >= _NUMBERS and (len(different) == 1 or (len(different) == count and _are_texts(different)))
+
+
+Columns = Mapping[str, Column]
+
+
+def columns_of(table: Rows) -> dict[str, Column]:
+    return {name: Column(name, values) for name, values in table.columns.items()}
+
+
 @dataclass(frozen=True)
 class Understanding:
     """What a table is.
@@ -68,9 +133,21 @@ class Understanding:
         """Of the task."""
         return str(self.keys["kind"])
 
+    def targets(self, table: Rows) -> list[Any]:
+        """The value of the labels of each row; None: it has none. Of several labels, an empty text is none of them, and
+        of labels that have a column each no row lacks them."""
+        target = next((self.keys[key] for key in ("label", "score", "tags") if key in self.keys), None)
+        if target is None:
+            return [""] * len(next(iter(table.columns.values())))
+        values = table.columns.get(target, [None])
+        if "labels" in KINDS[self.kind]:
+            return values
+        measured = "score" in self.keys
+        return [None if is_blank(value) or (measured and is_no_number(value)) else value for value in values]
+
 
 def understand(
-    rows: Rows, *, text: Sequence[str] = (), label: str | None = None, kind: str | None = None
+    table: Rows, *, text: Sequence[str] = (), label: str | None = None, kind: str | None = None
 ) -> Understanding:
     """The kind of a table's task and its columns.
 
@@ -81,76 +158,90 @@ def understand(
     Raises:
         DataError: there is no such column, or nothing looks like a text or a label.
     """
-    keys, columns = _keys(rows, text, label, kind or rows.kind), by_column(rows)
-    reasons = columns_in_words(columns, keys)
-    if "label" in keys and (lists := lists_in_words(columns, rows.loads)):
+    columns = columns_of(table)
+    keys = _keys(table, columns, text, label, kind or table.kind)
+    texts, labels = _runners_up(columns, keys)
+    reasons = _in_words(columns, keys, texts, labels)
+    if "label" in keys and (lists := _lists_in_words(columns, table.loads)):
         reasons.append(lists)
-    return Understanding(keys, reasons, group_column(columns, keys), runners_up(columns, keys)[1])
+    return Understanding(keys, reasons, _group_of(columns, keys), labels)
 
 
-def _keys(rows: Rows, text: Sequence[str], label: str | None, kind: str | None) -> dict[str, Any]:
-    if rows.format in ("conll", "conllu"):
-        return {"kind": "tagging", "scheme": scheme_of(_tags(rows.rows, "tags"))}
-    if rows.format == "squad" or (rows.format and rows.kind == "tagging"):
-        return {"kind": rows.kind}
-    columns = {name.casefold(): name for name in rows.columns}
+def text_columns(table: Rows, *, like: Sequence[str] = ()) -> list[str]:
+    """The column of the text, or the two of a pair, in a table without labels: those of the labelled texts, `like`, if
+    it has them.
+
+    Raises:
+        DataError: no column holds text.
+    """
+    named = [name for name in like if name in table.columns]
+    return named if named and len(named) == len(like) else _texts(columns_of(table), None)
+
+
+def _keys(table: Rows, columns: Columns, text: Sequence[str], label: str | None, kind: str | None) -> dict[str, Any]:
+    if table.format in ("conll", "conllu"):
+        return {"kind": "tagging", "scheme": scheme_of(_tags(columns["tags"]))}
+    if table.format == "squad" or (table.format and table.kind == "tagging"):
+        return {"kind": table.kind}
+    lowered = {name.casefold(): name for name in columns}
     for name in [*text, *([label] if label else [])]:
-        if name not in rows.columns:
-            raise DataError(f"no column {name!r}; the columns are {names_listed(rows.columns)}")
-    if {"question", "context", "answers"} <= columns.keys() and kind in (None, "questions"):
-        return {"kind": "questions"} | {key: columns[key] for key in ("question", "context", "answers")}
-    named = [*text[:1], *(columns[name] for name in WORDS if name in columns)]
-    words = next((name for name in named if _holds_lists(rows.rows, name)), None)
+        if name not in columns:
+            raise DataError(f"no column {name!r}; the columns are {_listed(columns)}")
+    if {"question", "context", "answers"} <= lowered.keys() and kind in (None, "questions"):
+        return {"kind": "questions"} | {key: lowered[key] for key in ("question", "context", "answers")}
+    named = [*text[:1], *(lowered[name] for name in WORDS if name in lowered)]
+    words = next((name for name in named if columns[name].holds_lists), None)
     if words is not None and kind in (None, "tagging"):
-        tags = label or next((columns[name] for name in TAGS if name in columns and columns[name] != words), None)
+        tags = label or next((lowered[name] for name in TAGS if name in lowered and lowered[name] != words), None)
         if tags is not None:
-            return {"kind": "tagging", "words": words, "tags": tags, "scheme": scheme_of(_tags(rows.rows, tags))}
+            return _tagged(words, columns[tags])
     if kind == "tagging":
-        return _tagging(rows, text, label)
-    if kind in (None, "choice") and (chosen := choice_of(by_column(rows), next(iter(text), None), label)) is not None:
+        return _tagging(columns, text, label)
+    if kind in (None, "choice") and (chosen := _choice_of(columns, next(iter(text), None), label)) is not None:
         return chosen
-    if kind == "choice" or (kind is None and "choices" in columns):
+    if kind == "choice" or (kind is None and "choices" in lowered):
         raise DataError("a choice needs columns of the prompt, the choices and the answer (docs/tasks.md); rename them")
-    texts = list(text) or _text_columns(rows, label or label_by_name(by_column(rows)))
+    by_name = _label_by_name(columns)
+    texts = list(text) or _texts(columns, label or by_name)
     if kind is not None and len(texts) != 1 + ("second" in KINDS[kind]):
         raise DataError(
-            f"a task of kind {kind} has {1 + ('second' in KINDS[kind])} column(s) of text, found {names_listed(texts)}",
+            f"a task of kind {kind} has {1 + ('second' in KINDS[kind])} column(s) of text, found {_listed(texts)}",
             key="text",
             do="name them with {key}",
         )
     single = label is None and len(texts) == 1 and (kind is None or "labels" in KINDS[kind])
-    flags = flags_of(by_column(rows), texts) if single else []
-    others = {name: values for name, values in by_column(rows).items() if name not in text}
-    label = label or (None if flags else label_column(others, texts) or label_by_name(by_column(rows)))
-    if label is None and not flags:
-        lists = lists_in_words(by_column(rows), rows.loads)
+    flags = _flags_of(columns, texts) if single else []
+    keys: dict[str, Any] = {"first": texts[0], "second": texts[1]} if len(texts) > 1 else {"text": texts[0]}
+    if flags:
+        return {"kind": "multilabel"} | keys | {"labels": flags}
+    label = label or _label_of({name: columns[name] for name in columns if name not in text}, texts) or by_name
+    if label is None:
+        lists = _lists_in_words(columns, table.loads)
         raise DataError(
-            f"no column looks like a label (columns: {in_words(by_column(rows))})",
+            f"no column looks like a label (columns: {_with_gaps(columns)})",
             key="label",
             do="name it with {key}" + (f"; {lists}" if lists else ""),
         )
-    keys: dict[str, Any] = {"first": texts[0], "second": texts[1]} if len(texts) > 1 else {"text": texts[0]}
-    if label is None:
-        return {"kind": "multilabel"} | keys | {"labels": flags}
     if label in texts:
         raise DataError(f"{label!r} is the column of the label", key="text", do="name that of the text with {key}")
-    guessed, separator = kind_of([row.get(label) for row in rows.rows], two=len(texts) > 1, label=label)
+    guessed, separator = _kind_of(columns[label], two=len(texts) > 1)
     if kind is None and guessed == "tagging":
-        return _tagging(rows, texts, label)
+        return _tagging(columns, texts, label)
     kind, separator = kind or guessed, separator if kind is None or "label_separator" in KINDS[kind] else None
     keys = {"kind": kind} | keys | {"score" if "score" in KINDS[kind] else "label": label}
     return keys | ({"label_separator": separator} if separator not in (None, ",") else {})
 
 
-def kind_of(values: Sequence[Any], *, two: bool, label: str | None) -> tuple[str, str | None]:
+def _kind_of(column: Column, *, two: bool) -> tuple[str, str | None]:
     """The kind of task with one text a row, or `two`, by its labels, and the separator of several labels in one text.
 
     Raises:
-        DataError: the values of the column `label` are lists of tags as text.
+        DataError: the values are lists of tags as text.
     """
+    values = column.values
     if not two and holds_tags(values):
         return "tagging", None
-    refuse_lists_of_tags(values, label)
+    _refuse_lists_of_tags(column)
     measured = is_measured(values)
     if two:
         return "similarity" if measured else "pair", None
@@ -161,6 +252,8 @@ def kind_of(values: Sequence[Any], *, two: bool, label: str | None) -> tuple[str
     return "regression" if measured else "classification", None
 
 
+#: Names of labels, the surest first.
+_ALL_LABELS: Final = (*LABELS, *LABELS_TOO)
 #: Words in the names of columns that are taken for the label only if no other column has few values.
 _NO_LABELS: Final = GROUPS | {
     *(
@@ -186,33 +279,33 @@ _SPLITS: Final = {"train", "training", "dev", "valid", "validation", "val", "tes
 _LISTED: Final = 20
 
 
-def names_listed(names: Iterable[str]) -> str:
+def _listed(names: Iterable[str]) -> str:
     names = list(map(repr, names))
     return ", ".join(names[:_LISTED]) + (f" and {len(names) - _LISTED} more" if len(names) > _LISTED else "")
 
 
-def in_words(columns: Mapping[str, Sequence[Any]]) -> str:
+def _with_gaps(columns: Columns) -> str:
     """The columns, and which of them have no values, or objects, whose members are no columns."""
-    listed = names_listed(columns)
-    given = {name: [value for value in values if value not in (None, "")] for name, values in columns.items()}
-    if empty := [name for name, values in given.items() if not values]:
-        listed += f"; {names_listed(empty)} without values"
-    for name, values in given.items():
-        if values and all(isinstance(value, dict) for value in values) and len(columns) <= _LISTED:
-            members = names_listed(dict.fromkeys(member for value in values for member in value))
+    listed = _listed(columns)
+    if empty := [name for name, column in columns.items() if not column.given]:
+        listed += f"; {_listed(empty)} without values"
+    for name, column in columns.items():
+        if column.given and all(isinstance(value, dict) for value in column.given) and len(columns) <= _LISTED:
+            members = _listed(dict.fromkeys(member for value in column.given for member in value))
             listed += f"; {name!r} holds objects with {members}: write these as columns"
     return listed
 
 
-def lists_in_words(columns: Mapping[str, Sequence[Any]], loads: str) -> str:
+def _lists_in_words(columns: Columns, loads: str) -> str:
     """Columns that list objects, such as the aspects of a review, and how to make a row of each object; empty if there
     are none. `loads`: an expression of Python for the rows."""
-    for name, values in columns.items():
-        objects = [each for value in values if isinstance(value, list) for each in value]
+    for name, column in columns.items():
+        objects = [each for value in column.values if isinstance(value, list) for each in value]
         if objects and all(isinstance(each, dict) for each in objects):
-            members = names_listed(dict.fromkeys(member for each in objects for member in each))
-            lists = (list, dict)
-            others = [other for other, given in columns.items() if not any(isinstance(each, lists) for each in given)]
+            members = _listed(dict.fromkeys(member for each in objects for member in each))
+            others = [
+                other for other in columns if not any(isinstance(value, list | dict) for value in columns[other].values)
+            ]
             options = f"record_prefix={name + '.'!r}, errors='ignore'"
             flat = f"pandas.json_normalize({loads or 'rows'}, {name!r}, {others!r}, {options})"
             command = shlex.quote(f"import json, pandas; {flat}.to_csv('rows.csv', index=False)")
@@ -223,49 +316,39 @@ def lists_in_words(columns: Mapping[str, Sequence[Any]], loads: str) -> str:
     return ""
 
 
-def _filled(columns: Mapping[str, Sequence[Any]]) -> dict[str, Sequence[Any]]:
+def _filled(columns: Columns) -> list[Column]:
     """The columns with a value in at least half of the rows, and, if none of these has a label's name, the column
     `label` or `labels`, which often few rows fill in. All columns if there are none."""
-    given = {name: [value for value in values if value not in (None, "")] for name, values in columns.items()}
-    filled = [name for name, values in columns.items() if len(given[name]) >= len(values) / 2]
-    if not any(name.casefold() in LABELS for name in filled):
-        called = [name for name in columns if name.casefold() in ("label", "labels")]
-        filled += [name for name in called if len(set(map(str, given[name]))) > 1]
-    return {name: values for name, values in columns.items() if name in filled} or dict(columns)
+    full = [column for column in columns.values() if len(column.given) >= len(column.values) / 2]
+    called = () if any(column.name.casefold() in LABELS for column in full) else ("label", "labels")
+    filled = [
+        column
+        for column in columns.values()
+        if column in full or (column.name.casefold() in called and len(set(map(str, column.given))) > 1)
+    ]
+    return filled or [*columns.values()]
 
 
-def label_by_name(columns: Mapping[str, Sequence[Any]]) -> str | None:
+def _label_by_name(columns: Columns) -> str | None:
     """A column that is called a label, or that has few values and a label's name among the words of its name; it is no
     text, however long its values are."""
-    columns = _filled(columns)
-    lowered = {name.casefold(): name for name in columns}
-    named = next((lowered[name] for name in LABELS if name in lowered), None)
-    suited = with_few_values(columns, [name for name in columns if words_of(name) & {*LABELS}])
-    return named or next(iter(suited), None)
+    filled = _filled(columns)
+    lowered = {column.name.casefold(): column.name for column in filled}
+    named = [lowered[name] for name in LABELS if name in lowered]
+    return next(iter(named + [column.name for column in filled if column.few and column.words & {*LABELS}]), None)
 
 
-def text_column(rows: Rows, *, like: str | None) -> str:
-    """The column of the text in a table without labels: `like`, the column of the labelled texts, if it has that.
-
-    Raises:
-        DataError: no column holds text.
-    """
-    return like if like in rows.columns else _text_columns(rows, None)[0]
-
-
-def group_column(columns: Mapping[str, Sequence[Any]], keys: Mapping[str, Any]) -> tuple[str, str] | None:
+def _group_of(columns: Columns, keys: Mapping[str, Any]) -> tuple[str, str] | None:
     """The column of the group, and why, in words: named like a group, with many values and several rows for each; of
     several the one with the fewest values, whose groups are the largest, but those called `id` alone come last. A
     position, which counts up and begins again in each group, is none."""
-    used = {value for value in keys.values() if isinstance(value, str)} | {*keys.get("labels", [])}
     candidates = []
-    for name in (name for name in columns if name not in used):
-        given = [value for value in columns[name] if value not in (None, "")]
-        if not GROUPS & words_of(name) or any(isinstance(value, list | dict) for value in given) or _is_position(given):
+    for column in _unused(columns, keys):
+        given, values = column.given, len(column.different)
+        if not GROUPS & column.words or any(isinstance(value, list | dict) for value in given) or _is_position(given):
             continue
-        values = len({_text(value) for value in given})
-        if values >= _GROUPS and len(given) >= max(_ROWS_EACH * values, len(columns[name]) / 2):
-            candidates.append((not GROUPS & words_of(name) - {"id"}, values, len(given) / values, name))
+        if values >= _GROUPS and len(given) >= max(_ROWS_EACH * values, len(column.values) / 2):
+            candidates.append((not GROUPS & column.words - {"id"}, values, len(given) / values, column.name))
     if not candidates:
         return None
     _, values, each, name = min(candidates)
@@ -285,31 +368,33 @@ def _is_position(values: Sequence[Any]) -> bool:
     return max(rises.values()) > 0.8 * rises.total() and len(rises) < len(set(numbers))
 
 
-def runners_up(columns: Mapping[str, Sequence[Any]], keys: Mapping[str, Any]) -> tuple[list[str], list[str]]:
-    """Other columns that could be the text, and others that could be the label, with few values, but more than one."""
+def _unused(columns: Columns, keys: Mapping[str, Any]) -> list[Column]:
     used = {value for value in keys.values() if isinstance(value, str)} | {*keys.get("labels", [])}
-    others = [name for name in columns if name not in used]
-    few = with_few_values(columns, others) if {"label", "score"} & keys.keys() else {}
-    texts = {name: [value for value in columns[name] if isinstance(value, str) and value.strip()] for name in others}
-    texts = {
-        name: values for name, values in texts.items() if few.get(name, _CLASSES) > _NUMBERS and _are_texts(values)
-    }
-    return list(texts), [name for name in few if name not in texts]
+    return [column for column in columns.values() if column.name not in used]
 
 
-def _are_texts(values: Sequence[str]) -> bool:
+def _runners_up(columns: Columns, keys: Mapping[str, Any]) -> tuple[list[str], list[str]]:
+    """Other columns that could be the text, and others that could be the label, with few values, but more than one."""
+    others, labelled = _unused(columns, keys), bool({"label", "score"} & keys.keys())
+    texts = [
+        column.name for column in others if not (labelled and 0 < column.few <= _NUMBERS) and _are_texts(column.strings)
+    ]
+    return texts, [column.name for column in others if labelled and column.few and column.name not in texts]
+
+
+def _are_texts(values: Collection[str]) -> bool:
     # About four letters are a word in scripts without spaces.
     words = sum(len(value.split()) + len(_UNSPACED.findall(value)) // 4 for value in values)
     return bool(values) and words >= 3 * len(values) and not _is_no_text(values)
 
 
-def columns_in_words(columns: Mapping[str, Sequence[Any]], keys: Mapping[str, Any]) -> list[str]:
+def _in_words(columns: Columns, keys: Mapping[str, Any], texts: Sequence[str], labels: Sequence[str]) -> list[str]:
     """The columns that are used, alternatives to them, and labels that become one class, in words."""
     roles = ("text", "first", "second", "label", "score")
     used = [f"{keys[role]!r} is the {role}" for role in roles if role in keys]
     if "labels" in keys:
         used.append(f"{', '.join(map(repr, keys['labels']))} are columns of labels")
-        flags = zip(*(columns[name] for name in keys["labels"]), strict=True)
+        flags = zip(*(columns[name].values for name in keys["labels"]), strict=True)
         if all(sum(map(bool, map(flag_of, row))) == 1 for row in flags):
             used[-1] += ", one in each row; a single column with its name makes it a classification"
     if "scheme" in keys:
@@ -317,7 +402,6 @@ def columns_in_words(columns: Mapping[str, Sequence[Any]], keys: Mapping[str, An
         return [f"the tags {spans} (--scheme)"]
     if not used:
         return []
-    texts, labels = runners_up(columns, keys)
     both = ",".join([keys.get("text", ""), *texts[:1]])
     single = "text" in keys and "labels" not in keys and keys.get("kind") != "multilabel"
     pair = f"; --text {shlex.quote(both)} reads both" if single and both.count(",") == 1 else ""
@@ -326,71 +410,61 @@ def columns_in_words(columns: Mapping[str, Sequence[Any]], keys: Mapping[str, An
         f"column {', '.join(used)}"
         + "".join(f"; {', '.join(map(repr, names[:5]))} may also be {what}" for names, what in more if names)
     ]
-    for name, split in columns.items():
-        splits = {str(value).strip().casefold() for value in split}
+    for name, column in columns.items():
+        splits = {str(value).strip().casefold() for value in column.values}
         if len(splits) > 1 and {"train", "training"} & splits and splits <= _SPLITS and name not in keys.values():
             lines.append(
                 f"warning: column {name!r} names the split of each row ({', '.join(sorted(splits))}), and is not used; "
                 "write a file for each split, such as train.csv and test.csv in one folder"
             )
-    values = columns.get(keys.get("score", ""), ())
-    if any(isinstance(value, str) and "," in value for value in values):
-        what = "separates thousands" if are_thousands(values) else "is the decimal comma"
+    if "score" in keys and any(isinstance(value, str) and "," in value for value in columns[keys["score"]].values):
+        what = "separates thousands" if are_thousands(columns[keys["score"]].values) else "is the decimal comma"
         lines.append(f"the comma in {keys['score']!r} {what}; --kind multilabel reads several labels instead")
     written: dict[str, set[str]] = {}
-    for value in columns.get(keys.get("label", ""), ()):
-        if isinstance(value, str) and value.strip() and labels_in(value) is None:
+    for value in columns[keys["label"]].strings if "label" in keys and "label_separator" not in keys else ():
+        if labels_in(value) is None:
             written.setdefault(label_text(value), set()).add(value)
-    several = [name for name, ways in written.items() if len(ways) > 1]
-    if several and "label_separator" not in keys:
+    if several := [name for name, ways in written.items() if len(ways) > 1]:
         lines.append(f"labels that differ in spaces or Unicode form only are one class: {', '.join(several[:5])}")
     return lines
 
 
-def with_few_values(columns: Mapping[str, Sequence[Any]], names: Iterable[str]) -> dict[str, int]:
-    """Column -> number of its values, of columns that may be labels: with few values, but more than one."""
-    counts: dict[str, int] = {}
-    for name in names:
-        values = columns[name]
-        count = len({_text(value) for value in values} - {"", "null"})
-        if 2 <= count <= min(_CLASSES, max(2, len(values) / 2), len(values) - 1):
-            counts[name] = count
-    return counts
+def _tagged(words: str, tags: Column) -> dict[str, Any]:
+    return {"kind": "tagging", "words": words, "tags": tags.name, "scheme": scheme_of(_tags(tags))}
 
 
-def _tagging(rows: Rows, text: Sequence[str], label: str | None) -> dict[str, Any]:
+def _tagging(columns: Columns, text: Sequence[str], label: str | None) -> dict[str, Any]:
     """Words and tags in texts, separated by spaces."""
-    columns = by_column(rows)
-    tags = label or next((name for name, values in columns.items() if holds_tags(values)), None)
+    tags = label or next((name for name, column in columns.items() if holds_tags(column.values)), None)
     if tags is None:
-        raise DataError(f"no column holds tags (columns: {in_words(columns)})", key="label", do="name them with {key}")
-    if not any(" " in value.strip() for value in columns[tags] if isinstance(value, str)):
+        raise DataError(
+            f"no column holds tags (columns: {_with_gaps(columns)})", key="label", do="name them with {key}"
+        )
+    if not any(" " in value.strip() for value in columns[tags].strings):
         raise DataError(
             f"column {tags!r} has the tag of one word a row; write one sentence a row, or CoNLL: a word and its tag a "
             "line, and an empty line after each sentence"
         )
-    words = text[0] if text else _text_columns(rows, tags)[0]
-    parts = [{tags: str(row.get(tags) or "").split()} for row in rows.rows]
-    return {"kind": "tagging", "words": words, "tags": tags, "scheme": scheme_of(_tags(parts, tags))}
+    return _tagged(next(iter(text), "") or _texts(columns, tags)[0], columns[tags])
 
 
-def holds_tags(values: Sequence[Any]) -> bool:
+def holds_tags(values: Iterable[Any]) -> bool:
     """Whether texts are tags of words, such as `O B-artist I-artist`."""
     parts = {part for value in values if isinstance(value, str) for part in value.split()}
-    return bool(parts - {"O"}) and all(re.fullmatch(r"O|[BIESLU]-\S+", part) for part in parts)
+    return bool(parts - {"O"}) and are_tags(parts)
 
 
-def refuse_lists_of_tags(values: Sequence[Any], column: str | None) -> None:
+def _refuse_lists_of_tags(column: Column) -> None:
     """Check that a column of labels does not hold lists of tags that a table has as text.
 
     Raises:
         DataError: it does.
     """
-    lists = [labels_in(value) for value in values if isinstance(value, str)]
+    lists = [labels_in(value) for value in column.values if isinstance(value, str)]
     if lists and all(lists) and holds_tags([str(tag) for tags in lists for tag in tags or ()]):
         raise DataError(
-            f"column {column!r} has lists of tags as text ({values[0]!r:.60}); save the table as parquet or jsonl, "
-            "with lists of words and of tags"
+            f"column {column.name!r} has lists of tags as text ({column.values[0]!r:.60}); save the table as parquet "
+            "or jsonl, with lists of words and of tags"
         )
 
 
@@ -400,7 +474,7 @@ _RIGHT: Final = ("label", "answer", "correct", "gold", "key", "target", "answer_
 _PROMPTS: Final = ("question", "prompt", "text", "premise", "context", "ctx")
 
 
-def choice_of(columns: Mapping[str, Sequence[Any]], text: str | None, label: str | None) -> dict[str, Any] | None:
+def _choice_of(columns: Columns, text: str | None, label: str | None) -> dict[str, Any] | None:
     """Keys of a multiple choice: a prompt, choices in one column of lists or in columns that are numbered or lettered
     (`choice0`, `optionB`), and the answer: its number, its letter or its text; None if the columns are none."""
     lowered = {name.casefold(): name for name in columns}
@@ -408,30 +482,28 @@ def choice_of(columns: Mapping[str, Sequence[Any]], text: str | None, label: str
     choices = [named] if named else _numbered(columns)
     if not choices:
         return None
-    listed = [columns[named]] if named else [columns[name] for name in choices]
-    rows = [
-        list(row[0] or ()) if named and isinstance(row[0], list) else list(row) for row in zip(*listed, strict=True)
-    ]
-    others = [name for name in columns if name not in choices and name != text]
+    rows: Iterable[Sequence[Any]] = zip(*(columns[name].values for name in choices), strict=True)
+    rows = [row[0] or () if named and isinstance(row[0], list) else row for row in rows]
+    others = {name: column for name, column in columns.items() if name not in choices and name != text}
     rights = [label] if label else [lowered[name] for name in _RIGHT if lowered.get(name) in others]
-    few = with_few_values(columns, [name for name in others if name not in rights]) if not label else ()
+    few = [name for name in others if not label and name not in rights and others[name].few]
     for right in [*rights, *few]:
-        answer = _answer_in([str("" if value is None else value).strip() for value in columns[right]], rows)
-        rest = {name: columns[name] for name in others if name != right}
+        answer = _answer_in([str("" if value is None else value).strip() for value in columns[right].values], rows)
+        rest = {name: column for name, column in others.items() if name != right}
         prompts = [text] if text else [lowered[name] for name in _PROMPTS if lowered.get(name) in rest]
-        if answer is not None and (prompts := prompts or texts_of(rest, None)):
+        if answer is not None and (prompts := prompts or _texts_of(rest, None)):
             keys = {"kind": "choice", "text": prompts[0], "choices": named or choices, "label": right}
             return keys | ({} if answer == "from_zero" else {"answer": answer})
     return None
 
 
-def _numbered(columns: Mapping[str, Sequence[Any]]) -> list[str]:
+def _numbered(columns: Columns) -> list[str]:
     """Columns of texts whose names are a word of choices and consecutive numbers or letters, at least two; or only
     letters, at least three."""
     series: dict[str, dict[str, str]] = {}
-    for name, values in columns.items():
+    for name, column in columns.items():
         ends = re.fullmatch(r"(.*?)[ _.-]?(\d|[A-Za-z])", name)
-        if ends is not None and all(value is None or isinstance(value, str | int | float) for value in values):
+        if ends is not None and all(isinstance(value, str | int | float | None) for value in column.values):
             series.setdefault(ends[1], {})[ends[2].lower()] = name
     for stem, names in series.items():
         for begin in ("0", "1", "a"):
@@ -456,47 +528,31 @@ def _answer_in(values: Sequence[str], rows: Sequence[Sequence[Any]]) -> str | No
     return None
 
 
-def texts_of(columns: Mapping[str, Sequence[Any]], label: str | None) -> list[str]:
+def _texts_of(columns: Columns, label: str | None) -> list[str]:
     """The column of the text, or the two of a pair: by name, then the one with the longest texts; empty if there is
     none. Links, paths, dates, e-mail addresses and identifiers are no texts.
 
     Args:
-        columns: name -> one value per row.
         label: column of the label, which is no text; None: not known.
     """
-    names = {name.casefold(): name for name in columns if name != label}
-    texts = {}
-    for name in names.values():
-        given = [value for value in columns[name] if isinstance(value, str) and value.strip()]
-        if len(given) > len(columns[name]) / 2 and not _is_no_text(given):
-            texts[name] = given
+    names = {name.casefold(): column for name, column in columns.items() if name != label}
+    texts = [column for column in names.values() if column.holds_text]
     for pair in PAIRS:
         if all(name in names and (names[name] in texts or not texts) for name in pair):
-            return [names[name] for name in pair]
+            return [names[name].name for name in pair]
     named = [names[name] for name in TEXTS if names.get(name) in texts]
-    if first := next((name for name in named if not _are_words(texts[name])), None):
-        return [first]
-    long = {name: given for name, given in texts.items() if not _are_words(given)} or texts
+    if first := next((column for column in named if not column.holds_words), None):
+        return [first.name]
+    long = [column for column in texts if not column.holds_words] or texts
+
     # A word of the name counts as much as texts that are twice as long.
-    lengths = {
-        name: sum(map(len, given)) / len(given) * (2 if words_of(name) & {*TEXTS} else 1)
-        for name, given in long.items()
-    }
-    best = max(lengths, key=lengths.__getitem__, default=None)
-    if best is None or (named and best in named):
-        best = next(
-            iter(named), next((names[name] for name in TEXTS if name in names and _are_str(columns[names[name]])), None)
-        )
-    return [] if best is None else [best]
+    def length(column: Column) -> float:
+        return sum(map(len, column.strings)) / len(column.strings) * (2 if column.words & {*TEXTS} else 1)
 
-
-def _are_str(values: Sequence[Any]) -> bool:
-    return any(isinstance(value, str) and value.strip() for value in values)
-
-
-def _are_words(values: Sequence[str]) -> bool:
-    """Whether values are few words that repeat, as labels are."""
-    return len(values) >= _NUMBERS and len(set(values)) <= len(values) / 5 and not _are_texts(values)
+    best = max(long, key=length, default=None)
+    if best is None or best in named:
+        best = next(iter([*named, *(names[name] for name in TEXTS if name in names and names[name].strings)]), None)
+    return [] if best is None else [best.name]
 
 
 _LETTER: Final = rf"[{UNSPACED}\p{{Thai}}]"
@@ -515,7 +571,7 @@ _NO_TEXT: Final = regex.compile(
 )
 
 
-def _is_no_text(texts: Sequence[str]) -> bool:
+def _is_no_text(texts: Collection[str]) -> bool:
     """Whether most values are links, paths, numbers, dates, addresses or identifiers, or tags of words."""
     count = sum(_NO_TEXT.fullmatch(text.strip()) is not None for text in texts)
     return count > 0.8 * len(texts) or holds_tags(texts)
@@ -526,109 +582,93 @@ def words_of(name: str) -> set[str]:
     return {word.lower() for word in re.findall(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])", name)}
 
 
-def _text_columns(rows: Rows, label: str | None) -> list[str]:
+def _texts(columns: Columns, label: str | None) -> list[str]:
     """One text column, or two of a pair."""
-    if texts := texts_of(by_column(rows), label):
+    if texts := _texts_of(columns, label):
         return texts
-    raise DataError(f"no column holds text (columns: {in_words(by_column(rows))})", key="text", do="name it with {key}")
+    raise DataError(f"no column holds text (columns: {_with_gaps(columns)})", key="text", do="name it with {key}")
 
 
-def label_column(columns: Mapping[str, Sequence[Any]], texts: Sequence[str]) -> str | None:
+def _label_of(columns: Columns, texts: Sequence[str]) -> str | None:
     """The column of the label: by name, by a word of the name, then the one with the fewest values, of equal ones the
     last, because labels usually follow the text; None if there is none. A column that is mostly empty is none. Of a
     column of numbers and one that names each of them, it is the names."""
-    columns = _filled(columns)
-    label = _label_column(columns, texts)
-    if label is None or not all(_number(value) is not None for value in columns[label] if value not in (None, "")):
-        return label
-    for name in with_few_values(columns, [name for name in columns if name not in (label, *texts)]):
-        pairs = {(_text(code), _text(word)) for code, word in zip(columns[label], columns[name], strict=True)}
+    filled = [column for column in _filled(columns) if column.name not in texts]
+    label = _label_in(filled, [columns[name] for name in texts if name in columns])
+    if label is None or any(_number(value) is None for value in label.given):
+        return None if label is None else label.name
+    for column in (column for column in filled if column.few and column is not label):
+        pairs = {*zip(label.cells, column.cells, strict=True)}
         sizes = {len(pairs), *(len({pair[side] for pair in pairs}) for side in (0, 1))}
         if len(sizes) == 1 and not any(_number(word) is not None for _, word in pairs):
-            return name
-    return label
+            return column.name
+    return label.name
 
 
-def _label_column(columns: Mapping[str, Sequence[Any]], texts: Sequence[str]) -> str | None:
-    names = {name.casefold(): name for name in columns if name not in texts}
-    named = [names[name] for name in (*LABELS, *LABELS_TOO) if name in names]
-    if (first := next((name for name in named if not _tells_nothing(columns[name])), None)) is not None:
+def _label_in(columns: Sequence[Column], texts: Sequence[Column]) -> Column | None:
+    names = {column.name.casefold(): column for column in columns}
+    named = [names[name] for name in _ALL_LABELS if name in names]
+    if (first := next((column for column in named if not column.tells_nothing), None)) is not None:
         return first
-    suited = with_few_values(columns, [name for name in names.values() if name not in named]) or dict.fromkeys(named, 1)
-    suited = {name: count for name, count in suited.items() if not words_of(name) & _NO_LABELS} or suited
-    by_word = [name for name in suited if words_of(name) & {*LABELS, *LABELS_TOO}]
+    suited = [column for column in names.values() if column not in named and column.few] or named
+    suited = [column for column in suited if not column.words & _NO_LABELS] or suited
+    by_word = [column for column in suited if column.words & {*_ALL_LABELS}]
     if by_word:
-        return min(
-            by_word, key=lambda name: min(map([*LABELS, *LABELS_TOO].index, words_of(name) & {*LABELS, *LABELS_TOO}))
-        )
-    return _told(columns, texts, suited) if suited else None
-
-
-def _tells_nothing(values: Sequence[Any]) -> bool:
-    """Whether values are all the same, or texts of which each is another one."""
-    given = [_text(value) for value in values if value not in (None, "")]
-    return len(given) >= _NUMBERS and (len(set(given)) == 1 or (len(set(given)) == len(given) and _are_texts(given)))
+        return min(by_word, key=lambda column: min(map(_ALL_LABELS.index, column.words & {*_ALL_LABELS})))
+    return _told(texts, suited) if suited else None
 
 
 #: Rows, and characters of each, by which it is judged how well texts tell labels; and the number of features.
 _TOLD_ROWS, _TOLD_CHARACTERS, _FEATURES = 1_000, 300, 1 << 13
 
 
-def _told(columns: Mapping[str, Sequence[Any]], texts: Sequence[str], suited: Mapping[str, int]) -> str:
+def _told(texts: Sequence[Column], suited: Sequence[Column]) -> Column:
     """Of columns with few values the one with the fewest, of equal ones the last; or one that the texts tell better:
-    whose agreement with a prediction by naive Bayes on three characters, from the other half of the rows, is higher by
-    two standard errors of agreement by chance."""
-    fewest = min(reversed(list(suited)), key=suited.__getitem__)
-    rows = range(0, len(columns[fewest]), max(1, len(columns[fewest]) // _TOLD_ROWS))
+    whose agreement with a prediction by naive Bayes on five bytes, from the other half of the rows, is higher by two
+    standard errors of agreement by chance."""
+    fewest = min(reversed(suited), key=lambda column: column.few)
+    rows = range(0, len(fewest.values), max(1, len(fewest.values) // _TOLD_ROWS))
     if len(suited) < 2 or len(rows) < 2 * _NUMBERS or not texts:
         return fewest
-    counts = np.zeros((len(rows), _FEATURES), dtype=np.float32)
-    for index, row in enumerate(rows):
-        text = f" {' '.join(str(columns[name][row] or '') for name in texts)} "[:_TOLD_CHARACTERS].casefold().encode()
-        for place in range(len(text) - 4):
-            counts[index, zlib.crc32(text[place : place + 5]) % _FEATURES] = 1
-    agreements = {name: _agreement(counts, [_text(columns[name][row]) for row in rows]) for name in suited}
-    best = max(agreements, key=agreements.__getitem__)
-    return best if agreements[best] - agreements[fewest] > 2 / math.sqrt(len(rows)) else fewest
+    # Seldom needed, and slow to import.
+    from sklearn.feature_extraction.text import HashingVectorizer
+    from sklearn.metrics import cohen_kappa_score
+    from sklearn.model_selection import cross_val_predict
+    from sklearn.naive_bayes import MultinomialNB
+
+    joined = [" ".join(str(each.values[row] or "") for each in texts)[:_TOLD_CHARACTERS].casefold() for row in rows]
+    counts = HashingVectorizer(
+        analyzer="char",
+        lowercase=False,
+        ngram_range=(5, 5),
+        n_features=_FEATURES,
+        binary=True,
+        norm=None,
+        alternate_sign=False,
+    ).transform(f" {text} ".encode().decode("latin-1") for text in joined)
+    even = np.arange(len(rows)) % 2 == 0
+    halves = [(np.flatnonzero(half), np.flatnonzero(~half)) for half in (even, ~even)]
+
+    def agreement(column: Column) -> float:
+        values = [column.cells[row] for row in rows]
+        score = cohen_kappa_score(values, cross_val_predict(MultinomialNB(), counts, values, cv=halves))
+        return float(np.nan_to_num(score))
+
+    agreements = [agreement(column) for column in suited]
+    most = max(agreements)
+    is_better = most - agreements[suited.index(fewest)] > 2 / math.sqrt(len(rows))
+    return suited[agreements.index(most)] if is_better else fewest
 
 
-def _agreement(counts: np.ndarray, values: Sequence[str]) -> float:
-    """Cohen's kappa between values and their predictions from the other half of the rows.
-
-    Args:
-        counts: (N, D) features.
-    """
-    names, numbers = np.unique(values, return_inverse=True)
-    predicted = np.zeros(len(values), dtype=int)
-    for half in (0, 1):
-        of_class = np.ones((len(names), counts.shape[1]), dtype=np.float32)
-        np.add.at(of_class, numbers[half::2], counts[half::2])
-        prior = np.log(np.bincount(numbers[half::2], minlength=len(names)) + 1)
-        weights = np.log(of_class / of_class.sum(1, keepdims=True))
-        predicted[1 - half :: 2] = (counts[1 - half :: 2] @ weights.T + prior).argmax(1)
-    share = np.bincount(numbers, minlength=len(names)) / len(values)
-    chance = float(share @ np.bincount(predicted, minlength=len(names)) / len(values))
-    return (float((predicted == numbers).mean()) - chance) / max(1 - chance, 1e-9)
-
-
-def flags_of(columns: Mapping[str, Sequence[Any]], texts: Sequence[str]) -> list[str]:
+def _flags_of(columns: Columns, texts: Sequence[str]) -> list[str]:
     """Columns of 0 and 1, of yes and no, or of crosses besides the texts, if there are several and nothing else looks
     like a label. Empty cells say nothing."""
-    others = {name: values for name, values in columns.items() if name not in texts}
-    flags = []
-    for name, values in others.items():
-        given = [value for value in values if value not in (None, "")]
-        if given and all(flag_of(value) is not None for value in given):
-            flags.append(name)
-    rest = {name: values for name, values in others.items() if name not in flags}
-    if len(flags) < 2 or any(words_of(name) & {*LABELS, *LABELS_TOO} for name in columns if name not in texts):
+    others = [column for column in columns.values() if column.name not in texts]
+    flags = [each for each in others if each.given and all(flag_of(value) is not None for value in each.given)]
+    rest = [column for column in others if column not in flags and column.few]
+    if len(flags) < 2 or any(column.words & {*_ALL_LABELS} for column in others):
         return []
-    return [] if with_few_values(rest, [name for name in rest if not _is_identifier(rest[name])]) else flags
-
-
-def _is_identifier(values: Sequence[Any]) -> bool:
-    texts = [_text(value) for value in values if value not in (None, "")]
-    return not texts or _is_no_text(texts)
+    return [] if any(not _is_no_text([*map(_text, column.given)]) for column in rest) else [flag.name for flag in flags]
 
 
 def is_measured(values: Sequence[Any]) -> bool:
@@ -690,26 +730,16 @@ def separator_of(values: Sequence[Any]) -> str | None:
     return None
 
 
-def _holds_lists(rows: Sequence[dict[str, Any]], column: str) -> bool:
-    values = [row.get(column) for row in rows]
-    return all(isinstance(value, list | None) for value in values) and any(value is not None for value in values)
-
-
-def _tags(rows: Sequence[dict[str, Any]], column: str) -> list[list[str]]:
+def _tags(column: Column) -> list[list[str]]:
     """A list, or a text that is split at white space, for each row."""
-    values = [row.get(column) for row in rows]
-    wrong = [value for value in values if not isinstance(value, list | str | None)]
+    wrong = [value for value in column.values if not isinstance(value, list | str | None)]
     if wrong:
         raise DataError(
-            f"{column!r} holds {wrong[0]!r:.40}; expected a list of tags, one for each word, or a text of them",
+            f"{column.name!r} holds {wrong[0]!r:.40}; expected a list of tags, one for each word, or a text of them",
             key="tags",
             do="name the column of the tags with {key}",
         )
-    return [value.split() if isinstance(value, str) else [str(tag) for tag in value or []] for value in values]
-
-
-def by_column(rows: Rows) -> dict[str, list[Any]]:
-    return {name: [row.get(name) for row in rows.rows] for name in rows.columns}
+    return [value.split() if isinstance(value, str) else [*map(str, value or ())] for value in column.values]
 
 
 def _text(value: Any) -> str:

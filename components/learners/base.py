@@ -65,18 +65,16 @@ class Free:
 
     Attributes:
         key: digest of the inputs, by which two are equal.
-        fitted: folder of what another stage has fitted on them.
     """
 
     key: bytes
     fields: Sequence[Fields] = field(compare=False, repr=False)
-    fitted: Path | None = field(default=None, compare=False)
 
     @classmethod
-    def of(cls, inputs: Mapping[bytes, Fields], fitted: Path | None = None) -> Free:
+    def of(cls, inputs: Mapping[bytes, Fields]) -> Free:
         """The inputs with these digests, in the order of the digests."""
         order = sorted(inputs)
-        return cls(hashlib.sha256(b"".join(order)).digest(), [inputs[key] for key in order], fitted)
+        return cls(hashlib.sha256(b"".join(order)).digest(), [inputs[key] for key in order])
 
 
 @dataclass(frozen=True, eq=False)
@@ -90,7 +88,6 @@ class Rows:
         folds: (N,) fold of each row of the budget, by which choices are made; None: they are made on dev.
         further: inputs without labels beside the train split's inputs.
         largest: indices of the rows that the seed draws at any budget; None: those of the budget.
-        fitted: of `Free`.
         short: stratum -> number of its rows, where there are fewer than the budget.
         held: positions in `drawn` of the rows that are held out.
         left_out: digests of everything that is not read, because it belongs to held-out rows.
@@ -107,7 +104,6 @@ class Rows:
     folds: Labels | None = None
     further: Sequence[Fields] = ()
     largest: NDArray[np.int64] | None = None
-    fitted: Path | None = None
     short: Mapping[int, int] = field(default_factory=dict)
     held: NDArray[np.integer] | None = None
     left_out: frozenset[bytes] = frozenset()
@@ -122,7 +118,6 @@ class Rows:
         *,
         most: int | None = None,
         further: Sequence[Fields] = (),
-        fitted: Path | None = None,
     ) -> Rows:
         """The rows of a task's label budget and seed; dev is not read where choices are made by cross-validation.
 
@@ -147,7 +142,6 @@ class Rows:
             run_folds(facts, whole, drawn, seed=seed, most=most) if crossed else None,
             further,
             largest_draw(facts, whole, seed=seed),
-            fitted,
             short,
         )
 
@@ -219,7 +213,7 @@ class Rows:
         if self.run is not self:
             return self.run.free
         belonging = self.whole.belonging(self.of_seed)
-        return Free.of({key: parts for parts, key in self._inputs if key not in belonging}, self.fitted)
+        return Free.of({key: parts for parts, key in self._inputs if key not in belonging})
 
     @property
     def of_seed(self) -> NDArray[np.int64]:

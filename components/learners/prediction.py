@@ -19,7 +19,7 @@ from components.data.formats.rows import Rejected, Row, Rows, open_rows
 from components.data.formats.stored import Span, open_stored
 from components.data.tasks.data import Answer, Fields
 from components.data.tasks.kinds import find_kind
-from components.data.tasks.task_io import TaskIO
+from components.data.tasks.task_io import TaskIO, WrongValueError
 from components.learners.writing import WRITTEN, Rejects, open_output
 from components.settings.tasks import TaskSource
 
@@ -139,6 +139,7 @@ class Part:
         load: loads the classifier; called once per process.
         columns: input of the task -> column of the file.
         schema: types of a parquet output; None: the types of the table, or of its first batch.
+        place: column of each row's place in the file that it comes from; empty: the line of `source`.
         header: whether a csv or tsv begins with its header.
         every_output: whether rows of jsonl also have what a served model answers, such as probabilities.
     """
@@ -154,6 +155,7 @@ class Part:
     header: bool
     batch_size: int
     every_output: bool
+    place: str = ""
 
     @property
     def mark(self) -> Path:
@@ -189,7 +191,7 @@ def predict_table(
     inputs = _inputs(task_io, part.columns)
     rows = empty = 0
     with open_output(part.output, table.names, task_io, part.schema or table.schema, header=part.header) as write:
-        parsed = _parsed(part.name, table, inputs, rejected=bad)
+        parsed = _parsed(part.name, table, inputs, rejected=bad, place=part.place)
         for batch in _batches(parsed, part.batch_size):
             answers = predict_rows(classifier, [fields for _, fields in batch], batch_size=part.batch_size)
             names = {**task_io.columns, **(task_io.outputs if part.every_output else {})}
@@ -220,6 +222,14 @@ def _ignore(error: DataError, row: Any) -> None:
 
 def _inputs(task_io: TaskIO, columns: Mapping[str, str] | None) -> _Inputs:
     return _Inputs(task_io, {name: name for name in task_io.inputs} | dict(columns or {}))
+
+
+def not_read(fields: Fields) -> str:
+    """Why an input is not read, in words: a part contains a NUL character or is longer than `LONGEST`; else empty."""
+    if any("\0" in part for part in fields):
+        return "contains a NUL character; remove it"
+    long = max(map(len, fields), default=0)
+    return f"{long:,} characters, more than {LONGEST:,}; cut the text" if long > LONGEST else ""
 
 
 def named_columns(pairs: Sequence[str]) -> dict[str, str]:
@@ -262,19 +272,8 @@ class _Inputs:
         """The input's parts in a row; None if one is missing. Raises DataError: a value has the wrong type."""
         try:
             return self.task_io.parse({name: row[column] for name, column in self.columns.items()})
-        except ValueError as error:
-            message = str(error)
-            for name, column in self.columns.items():
-                message = message.replace(repr(name), repr(column))
-            raise DataError(f"{location}: {message}") from error
-
-    def check_text(self, fields: Fields | None, location: str) -> None:
-        """Raise DataError if a part contains a NUL character or is longer than `LONGEST`."""
-        for part in fields or ():
-            if "\0" in part:
-                raise DataError(f"{location}: contains a NUL character; remove it")
-            if len(part) > LONGEST:
-                raise DataError(f"{location}: {len(part):,} characters, more than {LONGEST:,}; cut the text")
+        except WrongValueError as error:
+            raise DataError(f"{location}: {self.columns[error.name]!r} {error.what}") from error
 
     def check_columns(self, where: str, names: Sequence[str], *, whole: bool = False) -> None:
         """Raise DataError if an input is missing, or a column of the predictions exists."""
@@ -289,7 +288,7 @@ class _Inputs:
 Parsed = tuple[Row, Fields | None]
 
 
-def _parsed(path: str, table: Rows, inputs: _Inputs, *, rejected: Rejected | None) -> Iterator[Parsed]:
+def _parsed(path: str, table: Rows, inputs: _Inputs, *, rejected: Rejected | None, place: str = "") -> Iterator[Parsed]:
     """(row, input) of every row; the columns are checked first, in a file without fixed columns row by row."""
     if table.fixed:
         inputs.check_columns(path, table.names, whole=True)
@@ -297,11 +296,13 @@ def _parsed(path: str, table: Rows, inputs: _Inputs, *, rejected: Rejected | Non
     if table.schema is not None:
         _check_types(path, table.schema, inputs)
     for where, row in table.rows:
+        where = row[place] if place else where
         try:
             if not table.fixed:
                 inputs.check_columns(where, list(row))
             fields = inputs.parse(row, where)
-            inputs.check_text(fields, where)
+            if fields is not None and (what := not_read(fields)):
+                raise DataError(f"{where}: {what}")
         except DataError as error:
             if rejected is None:
                 raise

@@ -108,9 +108,10 @@ def write_errors(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise DataError(f"{path}: cannot be written ({why_not(error)}); free space or choose another path") from error
+        what = f"cannot be written ({why_not(error)}); free space or choose another path"
+        raise DataError(what, where=path) from error
     except _FormatError as error:
-        raise DataError(f"{path}: {error}; write .jsonl instead") from error
+        raise DataError(f"{error}; write .jsonl instead", where=path) from error
 
 
 class _FormatError(Exception):

@@ -49,6 +49,10 @@ def run_stage(name: str, params: Params, *, item: str = WHOLE) -> Path:
     if name not in STAGES:
         raise ConfigError(f"unknown stage {name!r}{nearest(name, STAGES)}")
     names = STAGES[name].items(params)
+    if item not in names and name == "examples" and item in params.data.tasks:
+        # Studies also read tasks that the run does not learn.
+        params = params.model_copy(update={"run": params.run.model_copy(update={"tasks": [item]})})
+        names = STAGES[name].items(params)
     if item not in names:
         if WHOLE in names:
             raise ConfigError(f"stage {name} has no items; found {item!r}")

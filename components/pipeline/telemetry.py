@@ -26,6 +26,7 @@ from prometheus_client import CollectorRegistry, Gauge, push_to_gateway, write_t
 from prometheus_client.parser import text_string_to_metric_families
 
 from components.core.environment import who
+from components.core.liveness import was_running
 from components.core.masking import masked, masked_values
 from components.core.measurements import Lines, Point, append, points_of
 from components.registry.reading import Reading
@@ -46,8 +47,6 @@ SHARE = 0.05
 GIVE_UP_S = 120.0
 #: A stage that DVC finds up to date ends within this time, in milliseconds; it has no run.
 SKIP_MS = 3000
-#: Start times of processes are rounded; difference in seconds at which they belong to two processes.
-START_PRECISION_S = 1.0
 #: Largest number of characters of the tag that says what has changed since the run before.
 CHANGED = 1000
 #: Outcome of a stage -> status of its run.
@@ -371,12 +370,7 @@ def is_killed(process: str) -> bool:
     if account != who():
         return False
     pid, created = rest.split()
-    try:
-        running = psutil.Process(int(pid))
-        alive = running.is_running() and running.status() != psutil.STATUS_ZOMBIE
-        return not alive or abs(running.create_time() - float(created)) > START_PRECISION_S
-    except psutil.NoSuchProcess:
-        return True
+    return not was_running(int(pid), float(created))
 
 
 def close_killed(registry: Registry) -> None:

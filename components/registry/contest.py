@@ -344,18 +344,23 @@ class Contest:
         settled = vetoed or (champion is not None and champion.digest == candidate.digest)
         facts = read_facts(self.examples)
         split = Split([], [], []) if settled else read_split(self.examples, "test")
-        versions = {version.label: version for version in (candidate, champion) if version is not None}
-        models, problems = _load(registry, {} if settled else versions)
-        timed = models if rule.latency_ms is not None or rule.mode == "latency" else {}
-        latencies = {label: latency_of(registry, versions[label], each, split.fields) for label, each in timed.items()}
+        versions = [version for version in (candidate, champion) if version is not None]
+        scored = {version.label: Scored(version.label, version.digest, None) for version in versions}
+        models: dict[str, Classifier] = {}
+        for version in () if settled else versions:
+            try:
+                models[version.label] = load_version(registry, version)
+            except TransientError:  # says nothing about the version
+                raise
+            except HeadstartError as error:
+                scored[version.label] = replace(scored[version.label], problem=str(error))
+        timed = rule.latency_ms is not None or rule.mode == "latency"
         rows, statistics = scored_rows(facts, split, models)
-        metric = rule.metric or rows.scoring.main
-
-        def scored(version: Version) -> Scored:
+        for version in (version for version in versions if version.label in models):
             label = version.label
-            vetoes = vetoed and version is candidate
-            problem = problems.get(label, "")
-            return Scored(label, version.digest, statistics.get(label), latencies.get(label), problem, vetoes)
+            latency = latency_of(registry, version, models[label], split.fields) if timed else None
+            scored[label] = replace(scored[label], statistics=statistics[label], latency=latency)
+        metric = rule.metric or rows.scoring.main
 
         def other_system(name: str | None, by: str) -> Scored | None:
             if settled or name is None:
@@ -366,7 +371,7 @@ class Contest:
         if usual is not None and usual.statistics is not None:
             # The constant prediction of the table of scores, which was learned on train.
             rows = replace(rows, stand_in=usual.statistics)
-        served = scored(champion) if champion is not None else None
+        ours, served = scored[candidate.label], None if champion is None else scored[champion.label]
         baseline = other_system(rival, metric) if champion is None else None
         other = served or baseline
         against = rows.scoring.constant_name if other is None else other.digest or other.name
@@ -374,37 +379,20 @@ class Contest:
         sketch = sketch_of(split.fields)
         use = use_of(earlier, digest=rows.digest, sketch=sketch, comparison=identity)
         decision = decide(
-            scored(candidate), served, rule, rows=rows, test_uses=use.number, budget=use.budget, baseline=baseline
-        )
-
+            replace(ours, rolled_back=vetoed), served, rule, rows=rows, test_uses=use.number, budget=use.budget,
+            baseline=baseline,
+        )  # fmt: skip
         return replace(
             decision,
-            candidate=_described(candidate, latencies),
-            champion=_described(champion, latencies),
+            candidate=_described(candidate, ours),
+            champion=None if champion is None else _described(champion, scored[champion.label]),
             test={"digest": rows.digest, "rows": len(split) if not settled else None, "sketch": sketch},
             warnings=tuple(self.evaluated.warnings(system)),
         )
 
 
-def _described(version: Version | None, latencies: Mapping[str, Latency | None]) -> dict[str, Any] | None:
-    if version is None:
-        return None
-    latency = latencies.get(version.label)
-    return version.identity | {"latency_ms": None if latency is None else asdict(latency)}
-
-
-def _load(registry: Registry, versions: Mapping[str, Version]) -> tuple[dict[str, Classifier], dict[str, str]]:
-    """The models by label, and for versions that cannot be loaded the reason."""
-    models: dict[str, Classifier] = {}
-    problems: dict[str, str] = {}
-    for label, version in versions.items():
-        try:
-            models[label] = load_version(registry, version)
-        except TransientError:  # says nothing about the version
-            raise
-        except HeadstartError as error:
-            problems[label] = str(error)
-    return models, problems
+def _described(version: Version, scored: Scored) -> dict[str, Any]:
+    return version.identity | {"latency_ms": None if scored.latency is None else asdict(scored.latency)}
 
 
 def scored_rows(

@@ -24,7 +24,7 @@ from pydantic import TypeAdapter
 from components.core.artifacts import write_atomic
 from components.core.masking import masked
 from components.registry.version import PROVENANCE, Version
-from components.settings.registry import SQLITE, RegistrySettings, located
+from components.settings.registry import RegistrySettings, database_of
 
 if TYPE_CHECKING:
     from components.registry.tracking import Registry
@@ -56,8 +56,7 @@ class Reading:
 
     def __init__(self, settings: RegistrySettings, folder: Path = Path(), registry: Registry | None = None) -> None:
         self.settings, self.address, self._folder = settings, masked(settings.address), folder
-        uri = located(settings.address, folder)
-        self._database = Path(uri.removeprefix(SQLITE)) if uri.startswith(SQLITE) else None
+        self._database = database_of(settings, folder)
         self._state = _state_of(self._database)
         self._answers: dict[str, Any] = self._stored()
         if registry is not None:

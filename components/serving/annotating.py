@@ -2,10 +2,8 @@
 `predict_parts` predicts, resumable and in several processes."""
 
 import json
-import re
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from itertools import islice
 from pathlib import Path
 from typing import Any, Final
 
@@ -51,13 +49,10 @@ def predict_annotations(
     with write_errors(output):
         output.parent.mkdir(parents=True, exist_ok=True)
     _write_texts(source, texts, tagging=model.kind == "tagging", column=_column(model.kind, options.columns))
-    try:
-        of_texts = replace(options, columns={}, overwrite=True, every_output=True)
-        done = predict_parts(texts, predicted, model=model, options=of_texts)
-    except DataError as error:
-        raise _located(error, texts, source) from error
+    of_texts = replace(options, columns={}, overwrite=True, every_output=True, origin=(source, _WHERE))
+    done = predict_parts(texts, predicted, model=model, options=of_texts)
     if rejects is not None and rejects.exists():
-        _restore_rejects(rejects, texts, source)
+        _restore_rejects(rejects)
     with write_errors(output):
         with named_output(output, kind=None if written.suffix else KIND, overwrite=overwrite) as draft:
             written.write(draft.path, _rows(predicted), model=model.name)
@@ -130,26 +125,11 @@ def _source_rows(source: Path) -> Iterator[tuple[str, Mapping[str, Any]]]:
         yield from open_rows(source).rows
 
 
-def _located(error: DataError, texts: Path, source: Path) -> DataError:
-    """An error about the file of texts as one about the input, which is the file that a person knows."""
-    message, where = str(error), ""
-    if collected := re.search(rf"{re.escape(str(texts))}, line (\d+)", message):
-        with texts.open(encoding="utf-8") as file:
-            where = json.loads(next(islice(file, int(collected.group(1)) - 1, None)))[_WHERE]
-    return DataError(_about_source(message, where, texts, source))
-
-
-def _about_source(message: str, where: str, texts: Path, source: Path) -> str:
-    position = rf"{re.escape(str(texts))}(, line \d+)?"
-    return re.sub(position, lambda match: where if match[1] else str(source), message)
-
-
-def _restore_rejects(path: Path, texts: Path, source: Path) -> None:
+def _restore_rejects(path: Path) -> None:
+    """Replace the rows of the file of texts by those of the input."""
     with named_output(path, overwrite=True) as draft, path.open("rb") as file, draft.path.open("wb") as restored:
-        for line in file:
-            bad = json.loads(line)
-            reason = _about_source(bad["reason"], bad["row"][_WHERE], texts, source)
-            text = json.dumps({"reason": reason, "row": bad["row"][_ROW]}, ensure_ascii=False)
+        for bad in map(json.loads, file):
+            text = json.dumps({"reason": bad["reason"], "row": bad["row"][_ROW]}, ensure_ascii=False)
             restored.write(text.encode() + b"\n")
 
 

@@ -9,7 +9,6 @@ import fcntl
 import hashlib
 import json
 import os
-import re
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
@@ -83,6 +82,8 @@ class PartOptions:
         started: called with the number of rows, of rows that an earlier run has predicted, and of parts that remain;
             returns a function that is called with numbers of rows that have been predicted since.
         every_output: whether rows of jsonl also have what a served model answers, such as probabilities.
+        origin: the file that the rows come from, and the column of each row's place in it, for messages; None: the file
+            itself.
     """
 
     cluster: ClusterSettings
@@ -95,6 +96,7 @@ class PartOptions:
     batch_size: int = ROWS
     started: Callable[[int, int, int], Callable[[int], None]] = lambda rows, done, parts: lambda rows: None
     every_output: bool = False
+    origin: tuple[Path, str] | None = None
 
 
 def predict_parts(source: Path, output: Path, *, model: LoadableModel, options: PartOptions) -> Predicted:
@@ -112,6 +114,7 @@ def predict_parts(source: Path, output: Path, *, model: LoadableModel, options: 
             row is rejected; the output cannot be written, or another process writes it. The message names the line.
     """
     source, output, rejects = Path(source), Path(output), options.rejects
+    name, place = options.origin or (source, "")
     task_io = find_kind(model.kind).io
     suffix = output.suffix or (source.suffix if source.suffix in WRITTEN else ".csv")
     check_files(source, output.with_suffix(suffix), task_io=task_io, columns=options.columns)
@@ -132,7 +135,7 @@ def predict_parts(source: Path, output: Path, *, model: LoadableModel, options: 
         parts = [
             Part(
                 source=stored,
-                name=str(source),
+                name=str(name),
                 span=span,
                 output=work / f"part-{number:06d}{suffix}",
                 rejects=work / f"part-{number:06d}.rejected.jsonl" if rejects is not None else None,
@@ -142,6 +145,7 @@ def predict_parts(source: Path, output: Path, *, model: LoadableModel, options: 
                 header=not output.suffix or number == 0,
                 batch_size=options.batch_size,
                 every_output=options.every_output,
+                place=place,
             )
             for number, span in enumerate(spans)
         ]
@@ -151,11 +155,11 @@ def predict_parts(source: Path, output: Path, *, model: LoadableModel, options: 
             # With --strict the input has to be corrected, so its parts are of no use.
             if rejects is None:
                 shutil.rmtree(work)
-            # A person knows the output, not its parts.
-            part = rf"{re.escape(str(work))}/part-\d+{re.escape(suffix)}"
-            raise DataError(re.sub(part, lambda _: str(output), str(error))) from error
+            if isinstance(error.where, Path) and error.where.parent == work:
+                error.where = output  # a person knows the output, not its parts
+            raise
         with write_errors(output):
-            return _joined(parts, source=source, output=output, work=work, options=options)
+            return _joined(parts, source=name, output=output, work=work, options=options)
 
 
 def _plan(source: Path, output: Path, work: Path, key: str, options: PartOptions) -> list[Span]:

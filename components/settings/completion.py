@@ -5,7 +5,9 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
+from contextlib import suppress
+from copy import deepcopy
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -16,7 +18,6 @@ from components.settings.finetune import KEYS_OF_WAYS
 from components.settings.hub import config_file
 from components.settings.published import MODEL_TYPES
 from components.settings.registry import find_repository
-from components.settings.tasks import SPLITS
 
 #: Kinds of tokenizers that an imported model can have.
 _PUBLISHED: Final = ("wordpiece", "bpe", "unigram")
@@ -66,6 +67,8 @@ TRAINED: Final = {
     "evaluations": 2,
 }
 TRAINED_TRAINING: Final = {"rate": 0.0005, "schedule": "slanted_triangular", "batch_size": 16}
+#: Split without a file -> where its rows come from.
+HELD: Final = {"dev": "choices are made by cross-validation", "test": "a share of train (test_share)"}
 
 
 @dataclass
@@ -73,6 +76,7 @@ class Completed:
     """Settings with the computed defaults.
 
     Attributes:
+        raw: sections, whose values have the types of `Params`; keys may be missing.
         reasons: dotted key -> from what the value is computed.
     """
 
@@ -85,40 +89,35 @@ class Completed:
         *path, last = keys.split(".")
         section = self.raw
         for key in path:
-            if section.get(key) is None:
-                section[key] = {}
-            section = section[key]
-            if not isinstance(section, dict):
-                return  # reported as an invalid value
-        if isinstance(value, Mapping) and isinstance(section.get(last), dict):
+            section = section.setdefault(key, {})
+        if last not in section:
+            section[last] = deepcopy(value)
+            self.reasons[keys] = reason
+        elif isinstance(value, Mapping):
             for key, inner in value.items():
                 self.fill(f"{keys}.{key}", inner, reason)
-        elif last not in section or (isinstance(value, Mapping) and section[last] is None):
-            section[last] = _copied(value)
-            self.reasons[keys] = reason
 
     def at(self, keys: str) -> Any:
-        """A text, list or mapping; an empty mapping if there is none."""
+        """The value of a key; an empty mapping if there is none."""
         value: Any = self.raw
         for key in keys.split("."):
-            value = value.get(key) if isinstance(value, dict) else None
-        return value if isinstance(value, dict | list | str) else {}
+            value = value.get(key) or {}
+        return value
 
-    def blocks(self, keys: str) -> dict[str, Any]:
-        """A section of named blocks; empty if it is not one, which is reported when it is validated."""
-        result = self.at(keys)
-        result = result if isinstance(result, dict) else {}
-        return {str(name): block for name, block in result.items() if "." not in str(name)}
+    def origins(self, name: str) -> list[str]:
+        """A block, and the one that it is computed from."""
+        return [name, *filter(None, [self.at(f"static.{name}.teacher")])]
 
 
-def complete(raw: Mapping[str, Any], *, file: Path) -> Completed:
+def complete(raw: dict[str, Any], *, file: Path) -> Completed:
     """The settings with all computed defaults.
 
     Args:
+        raw: as of `Completed`; changed in place.
         file: its path; paths in it are relative to the root of its repository.
     """
     root = find_repository(file.resolve().parent)
-    done = Completed(_copied(raw))
+    done = Completed(raw)
     _complete_places(done, file.resolve().parent, root)
     _complete_tasks(done, root or Path())
     _complete_run(done, root or file.resolve().parent)
@@ -139,138 +138,105 @@ def _complete_places(done: Completed, folder: Path, root: Path | None) -> None:
         done.fill("checks.record", (folder.relative_to(root) / RECORD).as_posix(), why)
 
 
-def _copied(value: Any) -> Any:
-    if isinstance(value, Mapping):
-        return {key: _copied(inner) for key, inner in value.items()}
-    return [_copied(inner) for inner in value] if isinstance(value, list) else value
-
-
 def _complete_tasks(done: Completed, root: Path) -> None:
-    for name, task in done.blocks("data.tasks").items():
-        if not isinstance(task, dict):
-            continue
+    for name, task in done.at("data.tasks").items():
         keys = f"data.tasks.{name}"
         done.fill(f"{keys}.budgets", ["all"], "all labels are used")
-        for split in SPLITS[1:]:
-            if split in task:
-                continue
+        for split, held in HELD.items():
             expected, folder = _name_of(split, task.get("train", "train.jsonl")), root / str(task.get("path", ""))
             if (folder / expected).exists() or not folder.exists():
                 done.fill(f"{keys}.{split}", expected, "a file of the folder")
             else:
-                held = {"dev": "choices are made by cross-validation", "test": "a share of train (test_share)"}[split]
                 done.fill(f"{keys}.{split}", None, f"there is no {expected}; {held}")
 
 
-def _name_of(split: str, train: Any) -> str:
+def _name_of(split: str, train: str | list[str]) -> str:
     """The name that a split's file has by default: `test.csv` beside `train.csv`."""
-    name = str(train[0] if isinstance(train, list) and train else train)
+    name = train[0] if isinstance(train, list) and train else str(train)
     return name.replace("train", split, 1) if "train" in name and "#" not in name else f"{split}.jsonl"
 
 
 def _complete_run(done: Completed, root: Path) -> None:
     done.fill("run.seed", 0, "the default seed")
-    done.fill("run.tasks", list(done.blocks("data.tasks")), "all of data.tasks")
-    named = [name for section in ("pretrain", "static") for name in done.blocks(section)]
-    text = [key for key in ("general", "domain") if done.at(f"data.{key}")]
-    text += ["unlabelled"] * _teaches_language(done, root)
+    done.fill("run.tasks", [*done.at("data.tasks")], "all of data.tasks")
+    named = [*done.at("pretrain"), *done.at("static")]
+    teaches = _teaches_language(done, root)
+    text = [key for key in ("general", "domain") if done.at(f"data.{key}")] + ["unlabelled"] * teaches
     # `pretrain: {}` asks for words models only.
-    if not named and "families" not in done.at("run") and text and done.raw.get("pretrain") is None:
+    if not named and "families" not in done.at("run") and text and "pretrain" not in done.raw:
         done.fill(f"pretrain.{OWN}", {}, f"data.{text[0]} is text to learn a language model from")
         named = [OWN]
-    models = ", ".join(f"{section}.*" for section in ("pretrain", "static") if done.blocks(section))
+    models = ", ".join(f"{section}.*" for section in ("pretrain", "static") if done.at(section))
     none = f"neither a model (pretrain) nor text of {LEAST_WORDS:,} words for one: words models only"
-    why = f"all of {models}" if named else none
-    done.fill("run.families", named, why)
-    for name in _texts(done.at("run.families")):
+    done.fill("run.families", named, f"all of {models}" if named else none)
+    for name in done.at("run.families"):
         if name in FAMILIES and name not in named:
             done.fill(f"pretrain.{name}", {}, f"run.families names {name}")
-    if "starts" not in done.at("run"):
-        starts, why = _starts(done, root)
-        done.fill("run.starts", starts, why)
+    done.fill("run.starts", *_starts(done, teaches))
 
 
 def _teaches_language(done: Completed, root: Path) -> bool:
     """Whether `data.unlabelled` is text enough for a language model, by the bytes of its files. A smaller text is read
     by words models and by `headstart suggest`."""
-    listed = done.at("data.unlabelled")
-    paths = (
-        [each.get("path") if isinstance(each, dict) else each for each in listed] if isinstance(listed, list) else []
-    )
-    files = [
-        file
-        for path in paths
-        if isinstance(path, str)
-        for file in ((root / path).rglob("*") if (root / path).is_dir() else [root / path])
-    ]
+    listed = [each if isinstance(each, str) else each.get("path") for each in done.at("data.unlabelled")]
+    files = [file for path in filter(None, listed) for file in (root / path, *(root / path).rglob("*"))]
     return sum(file.stat().st_size for file in files if file.is_file()) >= LEAST_WORDS * CHARACTERS
 
 
-def _starts(done: Completed, root: Path) -> tuple[list[str], str]:
+def _starts(done: Completed, teaches: bool) -> tuple[list[str], str]:
     """Initialisations that the given models and texts allow."""
-    blocks = done.blocks("pretrain")
-    trained = [name for name, block in blocks.items() if not _source(block)]
     if not done.at("run.families"):
         return [], "no language model"
-    if not trained:
+    if all(block.get("source") for block in done.at("pretrain").values()):
         return ["pretrained"], "the encoders are imported"
     if not done.at("data.general"):
         return ["scratch", "pretrained"], "no data.general: the domain's text is the text of pretraining"
-    if done.at("data.domain") or _teaches_language(done, root):
+    if done.at("data.domain") or teaches:
         return ["scratch", "pretrained", "adapted"], "data.general, and text of the domain"
     return ["scratch", "pretrained"], "data.general, and no text of the domain but that of the tasks"
 
 
 def _complete_models(done: Completed, root: Path) -> None:
-    starts, families = _texts(done.at("run.starts")), _texts(done.at("run.families"))
-    run = {each for name in families for each in (name, *_origins(done, name))}
-    for name, block in done.blocks("pretrain").items():
-        if block is None or block == {}:
-            if name == OWN:
-                done.fill(f"pretrain.{name}.model", _OWN_MODEL, "the size of make full")
-                done.fill(f"pretrain.{name}.training", {"vectors": True}, "the recipe of make full")
-            else:
-                done.raw["pretrain"][name] = {}
-            block = done.raw["pretrain"][name]
-        if not isinstance(block, dict):
-            continue
-        source = _source(block)
+    adapts, families = "adapted" in done.at("run.starts"), done.at("run.families")
+    run = {each for name in families for each in done.origins(name)}
+    for name, block in done.at("pretrain").items():
+        if name == OWN and not block:
+            done.fill(f"pretrain.{name}.model", _OWN_MODEL, "the size of make full")
+            done.fill(f"pretrain.{name}.training", {"vectors": True}, "the recipe of make full")
+        source = block.get("source")
         if source and "family" not in block and name not in FAMILIES:
-            kind = _json(config_file(source, root)).get("model_type")
-            if isinstance(kind, str):
+            with suppress(OSError, ValueError, KeyError, TypeError):  # which `headstart check` reports
+                kind = str(json.loads(config_file(source, root).read_text(encoding="utf-8"))["model_type"])
                 done.fill(f"pretrain.{name}.family", MODEL_TYPES.get(kind, kind), f"model_type of {source}")
-        family = str(block.get("family") or name)
+        family = block.get("family") or name
         usual = FAMILIES.get(family, Family())
         done.fill(f"pretrain.{name}.tokenizer", usual.tokenizer, f"the usual one of {family}")
-        _complete_training(done, f"pretrain.{name}.training", family=family, imported=bool(source))
-        if "adapted" in starts and name in run and name not in done.blocks("adapt"):
+        _complete_training(done, f"pretrain.{name}.training", block, name)
+        if adapts and name in run and name not in done.at("adapt"):
             done.fill(f"adapt.{name}", {}, "run.starts has adapted")
-            if not source and isinstance(training := block.get("training"), dict):
-                done.fill(f"adapt.{name}.training", _copied(training), f"pretrain.{name}.training")
-                _complete_passes(done, f"adapt.{name}.training", family=family)
-    for name, block in done.blocks("adapt").items():
-        made = done.at(f"pretrain.{name}")
-        if isinstance(block, dict | None) and isinstance(made, dict) and made:
-            family = str(made.get("family") or name)
-            _complete_training(done, f"adapt.{name}.training", family=family, imported=bool(_source(made)))
+            if not source:
+                done.fill(f"adapt.{name}.training", block["training"], f"pretrain.{name}.training")
+                _complete_passes(done, f"adapt.{name}.training", family)
+    for name in done.at("adapt"):
+        if made := done.at(f"pretrain.{name}"):
+            _complete_training(done, f"adapt.{name}.training", made, name)
     for name in families:
-        if any(name in done.blocks(section) for section in ("pretrain", "static")):
+        if name in done.at("pretrain") or name in done.at("static"):
             _complete_finetune(done, name)
 
 
-def _complete_training(done: Completed, keys: str, *, family: str, imported: bool) -> None:
-    given = done.at(keys)
-    if not isinstance(given, dict):
-        return
-    if "tokens" not in given and "seconds" not in given:
+def _complete_training(done: Completed, keys: str, block: Mapping[str, Any], name: str) -> None:
+    """Fill in the training of a language model; `block`: of `pretrain`."""
+    family, imported = block.get("family") or name, bool(block.get("source"))
+    if not {"tokens", "seconds"} & {*done.at(keys)}:
         done.fill(f"{keys}.tokens", _TOKENS, "the default budget")
-        _complete_passes(done, keys, family=family)
+        _complete_passes(done, keys, family)
     done.fill(f"{keys}.batch_size", 32, "the default")
     rate = _IMPORTED_RATE if imported else FAMILIES.get(family, Family()).rate
     done.fill(f"{keys}.rate", rate, f"the usual rate of {family}" + (", imported" if imported else ""))
 
 
-def _complete_passes(done: Completed, keys: str, *, family: str) -> None:
+def _complete_passes(done: Completed, keys: str, family: str) -> None:
     """Fill in the maximum number of passes, for a budget that is not set in the file."""
     if FAMILIES.get(family, Family()).causal:
         done.fill(f"{keys}.passes", PASSES, f"more passes over a short text raise the held-out loss of {family}")
@@ -280,54 +246,26 @@ def _complete_finetune(done: Completed, name: str) -> None:
     """Fill in the recipe, unless the block names rate, batch size and keys outside of `training`: it is complete
     then."""
     given = done.at(f"finetune.{name}")
-    if not isinstance(given, dict) or not isinstance(given.get("training", {}), dict | None):
+    if {"rate", "batch_size"} <= {*done.at(f"finetune.{name}.training")} and given.keys() != {"training"}:
         return
-    if {"rate", "batch_size"} <= (given.get("training") or {}).keys() and given.keys() != {"training"}:
-        return
-    origins = [name, *_origins(done, name)]
-    sources = [source for each in origins if (source := _source(done.at(f"pretrain.{each}")))]
-    recipe = IMPORTED | {"training": IMPORTED_TRAINING} if sources else TRAINED | {"training": TRAINED_TRAINING}
-    why = f"recipe for imported encoders ({sources[0]})" if sources else "recipe for trained language models"
+    source = next(filter(None, (done.at(f"pretrain.{each}.source") for each in done.origins(name))), None)
+    recipe = IMPORTED | {"training": IMPORTED_TRAINING} if source else TRAINED | {"training": TRAINED_TRAINING}
+    why = f"recipe for imported encoders ({source})" if source else "recipe for trained language models"
     method = given.get("method", recipe.get("method"))
     fitting = {key: value for key, value in recipe.items() if method in KEYS_OF_WAYS.get(key, (method,))}
     done.fill(f"finetune.{name}", fitting, why)
 
 
-def _origins(done: Completed, name: str) -> list[str]:
-    """The blocks that a computed block is made of."""
-    teacher = done.at(f"static.{name}.teacher")
-    return [teacher] if isinstance(teacher, str) and teacher != name else []
-
-
 def _complete_tokenizer(done: Completed) -> None:
-    kinds = [block.get("tokenizer") for block in done.blocks("pretrain").values() if isinstance(block, dict)]
-    kinds = list(dict.fromkeys(kind for kind in kinds if isinstance(kind, str) and kind != "parallel"))
+    blocks = done.at("pretrain").values()
+    kinds = [kind for kind in dict.fromkeys(block["tokenizer"] for block in blocks) if kind != "parallel"]
     if kinds:
         done.fill("tokenizer.kinds", kinds, "the tokenizers of pretrain.*")
     if not done.at("data.domain") and not done.at("data.unlabelled") and done.at("data.general"):
         done.fill("tokenizer.domain_vocabulary", "general", "there is no text of the domain but that of the tasks")
     # An imported model that is adapted reads the domain's text with its own vocabulary.
-    for kind in (kind for kind in kinds if kind in _PUBLISHED and "adapted" in _texts(done.at("run.starts"))):
-        blocks = [block for block in done.blocks("pretrain").values() if block.get("tokenizer") == kind]
-        sources = {_source(block) for block in blocks}
-        if not done.at("data.general") and len(sources) == 1 and (source := sources.pop()):
-            done.fill(f"tokenizer.{kind}.source", source, "the imported model")
-
-
-def _source(block: Any) -> str:
-    """The imported model of a block of `pretrain`; empty if there is none."""
-    source = block.get("source") if isinstance(block, dict) else None
-    return source if isinstance(source, str) else ""
-
-
-def _json(path: Path) -> dict[str, Any]:
-    """A JSON file of an imported model; empty if it cannot be read, which `headstart check` reports."""
-    try:
-        result = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return {}
-    return result if isinstance(result, dict) else {}
-
-
-def _texts(values: Any) -> list[str]:
-    return [value for value in values if isinstance(value, str)] if isinstance(values, Iterable) else []
+    if "adapted" in done.at("run.starts") and not done.at("data.general"):
+        for kind in (kind for kind in kinds if kind in _PUBLISHED):
+            sources = {block.get("source") for block in blocks if block["tokenizer"] == kind}
+            if len(sources) == 1 and (source := sources.pop()):
+                done.fill(f"tokenizer.{kind}.source", source, "the imported model")

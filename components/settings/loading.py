@@ -2,8 +2,9 @@
 name; and the source of each value."""
 
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from operator import eq
 from pathlib import Path
 from typing import Any, get_args
 
@@ -23,6 +24,10 @@ STARTS = get_args(Start)
 KEY = "[key]"
 #: Maximum number of values of a settings file, those of aliases counted each time.
 VALUES = 100_000
+#: Types of errors about what is no section.
+OF_SECTIONS = ("model_type", "dict_type")
+#: A location, and what is wrong there.
+Problem = tuple[list[Any], Mapping[str, Any]]
 MERGE = "tag:yaml.org,2002:merge"
 #: Environment variables that take precedence over keys.
 VARIABLES = {
@@ -67,20 +72,52 @@ def valid_tasks(path: Path) -> Params | None:
 
 def _resolved(raw: dict[str, Any], path: Path) -> tuple[Params, Completed]:
     given = {name: section for name, section in localised(raw)[0].items() if section is not None}
-    completed = complete(given, file=Path(path))
-    raw = completed.raw
+    raw = _copied(given)
+    # Defaults are computed from values that are valid by themselves; a section that is null is empty.
+    wrong = [
+        (where, error)
+        for where, error in _validated(given)[1]
+        if error["type"] != "missing" and not (error["type"] == "value_error" and isinstance(error["input"], dict))
+    ]
+    for where, error in wrong:
+        _leave_out(where, given, raw, section=error["type"] in OF_SECTIONS)
+    wrong = [(where, error) for where, error in wrong if error["input"] is not None or error["type"] not in OF_SECTIONS]
+    completed = complete(raw, file=Path(path))
     # Hosts that share one params.yaml may have different clusters and folders.
     for name, (section, key) in VARIABLES.items():
-        if (value := os.environ.get(name)) and isinstance(held := raw.setdefault(section, {}), dict):
-            held[key] = value
-    problems = _conflicts(completed) + _unknown_names(completed)
-    try:
-        params = Params.model_validate(raw)
-    except ValidationError as error:
-        problems = _describe_all(error, raw) + problems
-    if problems:
+        if value := os.environ.get(name):
+            raw.setdefault(section, {})[key] = value
+    params, further = _validated(raw)
+    # What follows from a value that was left out says nothing.
+    further = [each for each in further if not any(all(map(eq, each[0], where)) for where, _ in wrong)]
+    problems = _described(wrong + further) + _conflicts(completed) + _unknown_names(completed)
+    if problems or params is None:
         raise ConfigError.listing(placed(problems, Path(path), completed.reasons), where=str(path))
     return params, completed
+
+
+def _copied(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _copied(inner) for key, inner in value.items()}
+    return [*map(_copied, value)] if isinstance(value, list) else value
+
+
+def _validated(raw: dict[str, Any]) -> tuple[Params | None, list[Problem]]:
+    try:
+        return Params.model_validate(raw), []
+    except ValidationError as error:
+        return None, [(_location(each["loc"], raw), each) for each in error.errors()]
+
+
+def _leave_out(where: Sequence[Any], given: Mapping[Any, Any], raw: dict[Any, Any], *, section: bool) -> None:
+    """Remove the innermost value in mappings at a location of `given` from `raw`; `section`: leave an empty one."""
+    key, *rest = where
+    inner = given.get(key)
+    if isinstance(inner, dict) and rest and rest[0] in inner and key in raw:
+        _leave_out(rest, inner, raw[key], section=section)
+    else:
+        raw.pop(key, None)
+        raw |= {key: {}} if section else {}
 
 
 def placed(problems: Sequence[str], path: Path, computed: Mapping[str, str]) -> Sequence[str]:
@@ -90,9 +127,9 @@ def placed(problems: Sequence[str], path: Path, computed: Mapping[str, str]) -> 
     result = []
     for problem in problems:
         key = problem.partition(":")[0].partition(" ")[0]
-        if key in lines or _nearest(computed, key) is None:
-            line = _nearest(lines, key)
-            result.append(problem + (f" (line {line})" if line else ""))
+        written = _nearest(lines, key)
+        if len(written) >= len(_nearest(computed, key)):
+            result.append(problem + (f" (line {lines[written]})" if written else ""))
     # All of them, if no key of the file is to blame.
     return result or problems
 
@@ -153,51 +190,50 @@ def _expanded(node: yaml.Node, sizes: dict[int, int]) -> int:
 
 
 def _unknown_names(done: Completed) -> list[str]:
-    """Names that one section uses and no other defines, in the raw values: reported together with invalid values."""
+    """Names that one section uses and no other defines."""
     families, tasks, starts = done.at("run.families"), done.at("run.tasks"), done.at("run.starts") or STARTS
-    pretrain, static, together, distil = map(done.blocks, ("pretrain", "static", "together", "distil"))
-    teachers = {name: teacher for name in static if (teacher := done.at(f"static.{name}.teacher"))}
+    pretrain, static, together, distil = map(done.at, ("pretrain", "static", "together", "distil"))
     systems = [f"{family}-{start}" for family in families for start in starts]
     kinds = [*(done.at("tokenizer.kinds") or ["wordpiece"]), *(["parallel"] if done.at("data.parallel") else [])]
     # A block that is computed from another one has the initialisations of its teacher.
-    adapted = [teachers.get(family, family) for family in families] if "adapted" in starts else []
-    used: list[tuple[str, Any, Iterable[str]]] = [
+    adapted = [done.origins(family)[-1] for family in families] if "adapted" in starts else []
+    used: list[tuple[str, Iterable[str], Iterable[str]]] = [
         ("run.families (pretrain)", families, [*pretrain, *static]),
         ("run.families (adapt)", adapted, done.at("adapt")),
         ("run.families (finetune)", families, done.at("finetune")),
-        *((f"static.{name}.teacher", [teacher], pretrain) for name, teacher in teachers.items()),
-        *((f"pretrain.{name}.tokenizer", [done.at(f"pretrain.{name}.tokenizer")], kinds) for name in pretrain),
+        *((f"static.{name}.teacher", done.origins(name)[1:], pretrain) for name in static),
+        *((f"pretrain.{name}.tokenizer", [block["tokenizer"]], kinds) for name, block in pretrain.items()),
         ("run.tasks", tasks, done.at("data.tasks")),
         *(
             (f"evaluate.ensembles.{name}", members, [*families, *WORDS_SYSTEMS])
-            for name, members in done.blocks("evaluate.ensembles").items()
+            for name, members in done.at("evaluate.ensembles").items()
         ),
-        *((f"together.{group}.tasks", done.at(f"together.{group}.tasks"), tasks) for group in together),
+        *((f"together.{group}.tasks", block.get("tasks", ()), tasks) for group, block in together.items()),
         *(
-            (f"distil.{group}.{key}", done.at(f"distil.{group}.{key}"), systems)
-            for group in distil
+            (f"distil.{group}.{key}", block.get(key, ()), systems)
+            for group, block in distil.items()
             for key in ("teachers", "students")
         ),
         *((section, done.at(section), tasks) for section in ("adapt_task", "intermediate_tasks")),
     ]
     return [
-        f"{key}: unknown name {name!r}{nearest(str(name), defined)}"
+        f"{key}: unknown name {name!r}{nearest(name, defined)}"
         for key, names, defined in used
-        for name in (names if isinstance(names, list | dict) else ())
-        if name and name not in [*defined]
+        for name in names
+        if name not in [*defined]
     ]
 
 
 def _conflicts(done: Completed) -> list[str]:
     """Names that are taken, and names in sections that they do not fit."""
-    families, static, starts = done.at("run.families"), done.blocks("static"), done.at("run.starts")
+    families, static, starts = done.at("run.families"), done.at("static"), done.at("run.starts")
     problems = []
-    for name, members in done.blocks("evaluate.ensembles").items():
+    for name, members in done.at("evaluate.ensembles").items():
         if name in [*families, BASELINE]:
             problems.append(
                 f"evaluate.ensembles: {name!r} is already the name of a family or of the baselines; choose another name"
             )
-        if isinstance(members, list) and members and set(members) <= set(WORDS_SYSTEMS):
+        if set(members) <= set(WORDS_SYSTEMS):
             problems.append(f"evaluate.ensembles.{name}: has no member with a language model; add one of run.families")
     problems += [
         f"static: {name!r} is already the name of a block of pretrain; choose another name"
@@ -212,19 +248,18 @@ def _conflicts(done: Completed) -> list[str]:
     problems += [
         f"finetune.{name}.method: distil is how students of the section `distil` learn; name the system there, and "
         "choose features, contrastive, finetune or auto here"
-        for name in done.blocks("finetune")
-        if done.at(f"finetune.{name}.method") == "distil"
+        for name, block in done.at("finetune").items()
+        if block.get("method") == "distil"
     ]
     if done.at("adapt_task") and starts and "adapted" not in starts:
         problems.append("adapt_task: continues from the adapted model; add adapted to run.starts")
     return problems
 
 
-def _describe_all(error: ValidationError, raw: dict[str, Any]) -> list[str]:
+def _described(problems: Sequence[Problem]) -> list[str]:
     """One line per problem. A value that suits none of several types has one problem per type: they become one line."""
     lines: dict[tuple[Any, ...], list[str]] = {}
-    for problem in error.errors():
-        where = _location(list(problem["loc"]), raw)
+    for where, problem in problems:
         lines.setdefault((*where, repr(problem["input"])), []).append(_describe(problem, where))
     result = []
     for messages in lines.values():
@@ -237,7 +272,7 @@ def _describe_all(error: ValidationError, raw: dict[str, Any]) -> list[str]:
     return result
 
 
-def _location(where: list[Any], raw: Any) -> list[Any]:
+def _location(where: Sequence[Any], raw: Any) -> list[Any]:
     """The location of a problem without the names of types, which pydantic adds for a value of several types."""
     result = []
     for place, part in enumerate(where):
@@ -303,16 +338,16 @@ def sources(path: Path) -> dict[str, tuple[Any, str]]:
     def source(key: str) -> str:
         if key in variables:
             return f"variable {variables[key]}"
-        if (line := _nearest(lines, key)) is not None:
-            return f"{path}:{line}"
-        if (reason := _nearest(completed.reasons, key)) is not None:
-            return f"computed: {reason}"
-        return "default"
+        if written := _nearest(lines, key):
+            return f"{path}:{lines[written]}"
+        filled = _nearest(completed.reasons, key)
+        return f"computed: {completed.reasons[filled]}" if filled else "default"
 
     return {key: (value, source(key)) for key, value in flatten(masked_values(params.model_dump(mode="json")))}
 
 
-def _nearest(names: Mapping[str, Any], key: str) -> Any:
-    """The entry of a key, or of the section that it is in."""
-    parts = key.split(".")
-    return next((names[name] for end in range(len(parts), 0, -1) if (name := ".".join(parts[:end])) in names), None)
+def _nearest(names: Collection[str], key: str) -> str:
+    """The key, or the innermost of the sections that it is in, that is one of the names; empty if none is."""
+    while key not in names and key:
+        key = key.rpartition(".")[0]
+    return key

@@ -63,14 +63,19 @@ def located(uri: str, folder: Path = Path()) -> str:
     return f"{SQLITE}{(find_repository(folder) or folder).resolve() / path}"
 
 
+def database_of(settings: RegistrySettings, folder: Path = Path()) -> Path | None:
+    """The SQLite file of a registry; None if it is a server."""
+    uri = located(settings.address, folder)
+    return Path(uri.removeprefix(SQLITE)) if uri.startswith(SQLITE) else None
+
+
 def with_models(settings: RegistrySettings, folder: Path = Path()) -> RegistrySettings:
     """The settings, if their registry can hold a model: a command that only reads makes no database.
 
     Raises:
         RegistryError: a local database does not exist; nothing was registered.
     """
-    address = located(settings.address, folder)
-    if address.startswith(SQLITE) and not Path(address.removeprefix(SQLITE)).is_file():
+    if (database := database_of(settings, folder)) is not None and not database.is_file():
         raise RegistryError(
             f"{masked(settings.address)}: no model is registered yet; `{step('fit')}` trains the first one"
         )

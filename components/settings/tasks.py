@@ -197,10 +197,6 @@ class TaskSource(Section):
         """The languages of train and dev; empty unless languages are compared."""
         return [] if self.languages is None else self.train_languages or [self.language]
 
-    @property
-    def document_column(self) -> str | None:
-        return None if self.document in (MARKS, EMPTY_LINES, WHOLE_FILE) else self.document
-
     def learns(self, split: str, language: str | None) -> bool:
         """Whether a row of a split is used, by the value of its column of languages."""
         return split == "test" or not isinstance(self.languages, str) or language in self.learned_languages

@@ -98,7 +98,7 @@ def learn(
     split = whole.take(sample_rows(strata_of(whole, facts.kind), networks.budget, seed=seed)[0])
     encoded, held = (task.encode(of.fields, loaded.tokenizer, encoder, settings) for of in (split, dev))
     model.head.prepare(split.targets)
-    model.head.fit_norm(extract(model, encoded).vectors)
+    model.head.fit_norm(extract(model, encoded).matrix())
     groups = [*encoder.layer_groups()[0 if learning else copied :], model.own_parameters()]
     parameters = [parameter for group in groups for parameter in group]
     state = TrainingState.fresh(model, decayed(parameters), settings=training)

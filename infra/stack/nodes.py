@@ -4,6 +4,7 @@ import os
 import secrets
 import shlex
 import shutil
+import socket
 import subprocess
 import sys
 import tempfile
@@ -14,7 +15,7 @@ from pathlib import Path
 
 import psutil
 
-from flows.processes import descendants, free_port
+from flows.processes import descendants
 
 #: Ways to a mount namespace: as root, and in a user namespace.
 NAMESPACES = (("unshare", "--mount"), ("unshare", "--user", "--map-root-user", "--mount"))
@@ -39,6 +40,12 @@ def without(command: Sequence[str], folders: Iterable[Path]) -> list[str]:
         return list(command)
     mounts = "".join(f"mount -t tmpfs none {shlex.quote(str(folder))} && " for folder in folders)
     return [*begin, "sh", "-c", f'{mounts}exec "$@"', "sh", *command]
+
+
+def free_port() -> int:
+    with socket.socket() as held:
+        held.bind(("127.0.0.1", 0))
+        return int(held.getsockname()[1])
 
 
 class Cluster:

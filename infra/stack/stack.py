@@ -19,8 +19,9 @@ from typing import Any
 import psutil
 
 from components.core.errors import ConfigError
+from components.core.liveness import is_alive
 from components.core.outputs import MARK, claim_folder
-from flows.processes import answers, descendants, end, having, is_alive
+from flows.processes import answers, descendants, end, having
 from flows.repository import try_lock
 from infra.stack import compose, nodes, processes
 from infra.stack.compose import ROOT, Service

@@ -10,14 +10,16 @@ import pyarrow.parquet as pq
 
 from components.data.ingestion.unlabelled import write_texts
 from components.data.tasks.budgets import sample_rows
-from components.data.tasks.examples import ExamplesJob, examples, largest_draw, read_facts, read_split
-from components.data.tasks.kinds import scoring_for
+from components.data.tasks.examples import ExamplesJob, examples, read_facts, read_split
+from components.data.tasks.results import read_answers
 from components.learners import base
 from components.learners.base import Rows
 from components.learners.baselines import stage
 from components.learners.baselines.stage import BaselineJob, baseline
+from components.learners.select import choose_of
+from components.learners.task_models.words_part import WordsPart
 from components.learners.words import transductive
-from components.learners.words.systems import LATENT_FOLDER
+from components.learners.words.systems import BESIDE
 from components.settings.tasks import TaskSource
 
 
@@ -69,22 +71,24 @@ def test_latent_vectors_are_fitted_once_per_seed_on_texts_of_no_drawn_row(task, 
         transductive.LatentSemantics, "fit", lambda texts, **more: fitted.append(set(texts)) or fit(texts, **more)
     )
     transductive._fitted.cache_clear()
-    output = baseline(BaselineJob(examples=task, output=tmp_path / "baselines"))
+    baseline(BaselineJob(examples=task, output=tmp_path / "baselines"))
     facts, train = read_facts(task), read_split(task, "train")
     assert len(facts.budgets) == len(facts.seeds) == len(fitted) == 2
     for seed, texts in zip(facts.seeds, fitted, strict=True):
         drawn = set(sample_rows(train.labels, max(facts.budgets), seed=seed)[0].tolist())
         assert texts == {text for row, (text,) in enumerate(train.fields) if row not in drawn}
 
-    # A run that combines them with an encoder reads them: the same vectors, and nothing is fitted.
-    drawn = sample_rows(train.labels, 2, seed=facts.seeds[0])[0]
-    largest = largest_draw(facts, train, seed=facts.seeds[0])
-    scoring = scoring_for(facts.kind, facts.labels)
-    given = (train, drawn, train, train, facts.labels, scoring, None, (), largest)
-    vectors = transductive.read(Rows(*given))[1]
-    transductive._fitted.cache_clear()
-    assert np.array_equal(transductive.read(Rows(*given, output / LATENT_FOLDER))[1], vectors)
-    assert len(fitted) == 2
+
+def test_the_model_that_runs_combine_with_an_encoder_is_the_chosen_one_of_the_same_draw(task, tmp_path):
+    output = baseline(BaselineJob(examples=task, output=tmp_path / "baselines"))
+    facts, test = read_facts(task), read_split(task, "test").fields
+    for budget, seed in itertools.product(facts.budgets, facts.seeds):
+        rows = Rows.of(task, budget, seed)
+        judged, answers = read_answers(output, rows.judged[0]), read_answers(output, "test")
+        keys = [key for key in judged if key[1:] == (budget, seed) and key[0] != "most-frequent"]
+        chosen = keys[choose_of(rows, [judged[key] for key in keys]).index]
+        part = WordsPart.read(output / BESIDE / f"{budget}.{seed}", {"how": "mean", "weight": 1}, labels=facts.labels)
+        np.testing.assert_array_equal(part.model.answers(test), answers[chosen])
 
 
 def test_texts_without_words_are_classified_by_characters(tmp_path):

@@ -8,10 +8,11 @@ import pytest
 
 from components.cli.common import InitOptions
 from components.cli.onboarding.command import init
-from components.cli.onboarding.inspection import inspect
 from components.cli.onboarding.splits import split_files
 from components.core.errors import DataError
+from components.data.facts import Facts
 from components.data.sampling import read_rows
+from components.data.tasks.kinds import find_kind
 from components.data.understanding import understand
 from components.settings.loading import load_params
 from tests.data.public_inputs import LABELS, TEXTS
@@ -157,7 +158,7 @@ def test_an_export_is_recognised_and_read(name, tmp_path, monkeypatch):
     monkeypatch.chdir(root)
     said = init(InitOptions(tmp_path / file), root=root)
     ((task, source),) = load_params(root / "params.yaml").data.tasks.items()
-    facts = inspect(task, source)
+    facts = Facts(source.kind, find_kind(source.kind).read(task, source))
     assert source.kind == keys["kind"] and sum(facts.rows.values()) == len(TEXTS)
     if keys["kind"] == "tagging":
         return
@@ -185,4 +186,4 @@ def test_offsets_are_compared_with_the_stored_characters(tmp_path, text, start, 
         with pytest.raises(DataError, match=message):
             read_rows(tmp_path / "export.json")
     else:
-        assert read_rows(tmp_path / "export.json").rows[0]["tags"] == words
+        assert read_rows(tmp_path / "export.json").columns["tags"][0] == words

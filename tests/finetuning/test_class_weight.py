@@ -34,7 +34,7 @@ def features(count: int, width: int = 4) -> np.ndarray:
 
 
 def solve(head: Any, x: np.ndarray, targets: list[np.ndarray], weight: Any, *, penalty: float = 2.0) -> None:
-    rows = HeadRows(FeatureTable.of_texts(torch.from_numpy(x)), targets)
+    rows = HeadRows(FeatureTable.of(x[:, None]), targets)
     solve_head(head, rows=rows, candidate=HeadCandidate(None, penalty, weight=weight), steps=1000)
 
 

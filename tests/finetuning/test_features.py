@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -17,27 +16,38 @@ from components.data.tasks.examples import read_split
 from components.data.tasks.results import read_averages
 from components.learners.finetuning import fit
 from components.learners.finetuning.stage import FinetuneJob, finetune
-from components.learners.task_models import features as tables
 from components.learners.task_models.classifier import load_classifier, load_members
 from components.learners.task_models.features import VECTORS, FeatureTable, cached, read_by_head, trim
-from components.learners.task_models.fixed_batches import extract
+from components.learners.task_models.fixed_batches import FixedBatches, extract
 from components.learners.task_models.heads import ClassificationHead
 from components.learners.task_models.kinds import TASKS
 from components.learners.task_models.model import TaskModel
 from components.learners.task_models.probe import HeadRows, train_head
 from components.learners.task_models.sampler import collate
+from components.learners.ways import WAYS
 from components.models.encoder import load_encoder
 from components.settings.finetune import FinetuneSettings
 from components.settings.training import Training
 
 #: Three rows with 2, 1 and 1 sequences of 2, 1, 3 and 0 units.
-TABLE = FeatureTable(
-    torch.arange(12.0).reshape(6, 2),
-    np.asarray([0, 2, 3, 6]),
-    np.asarray([2, 1, 3, 0]),
-    np.asarray([2, 1, 1]),
-    np.arange(12).reshape(6, 2),
+FIRST, SECOND, THIRD, FOURTH = np.split(np.arange(12, dtype=np.float32).reshape(6, 2), [2, 3, 6])
+ROWS = [[FIRST, SECOND], [THIRD], [FOURTH]]
+TABLE = FeatureTable(ROWS, [[each.astype(np.int64) for each in row] for row in ROWS])
+
+
+@pytest.mark.parametrize(
+    ("changes", "given", "rate"),
+    [
+        ({}, 1e-4, 0.01),
+        ({"tagger": "crf"}, 1e-4, 0.01),
+        ({"tagger": "bilstm_crf"}, 1e-4, 1e-4),
+        ({"head_hidden": 8}, 1e-4, 1e-4),
+        ({}, 0.05, 0.05),
+    ],
 )
+def test_a_linear_head_alone_does_not_learn_at_the_rate_of_an_encoder(changes, given, rate):
+    settings = FinetuneSettings(training=Training(rate=given, batch_size=8), method="features", **changes)
+    assert WAYS["features"].training(settings).rate == rate
 
 
 def test_a_batch_contains_the_vectors_of_its_rows_in_order():
@@ -56,17 +66,11 @@ def test_a_batch_contains_the_vectors_of_its_rows_in_order():
 def test_a_selection_of_rows_is_a_table():
     part = TABLE.take(np.asarray([2, 1]))
     assert len(part) == 2 and part.matrix().tolist() == [[6, 7], [8, 9], [10, 11]]
-    assert part.batch(np.asarray([1]))["features"].tolist() == [[[6, 7], [8, 9], [10, 11]]]
     assert part.batch(np.asarray([0]))["unit_lengths"].tolist() == [0]
-    assert TABLE.matrix() is TABLE.vectors, "no copy if all rows are selected"
-    texts = FeatureTable.of_texts(torch.arange(6.0)[:, None], np.asarray([2, 1, 3]))
+    values = np.arange(6, dtype=np.float32)[:, None]
+    texts = FeatureTable.of([values[:2], values[2:3], values[3:]])
     assert texts.take(np.asarray([2, 0])).matrix().flatten().tolist() == [3, 4, 5, 0, 1]
     assert texts.take(np.asarray([2, 0])).batch(np.asarray([1]))["features"].flatten().tolist() == [0, 1]
-
-
-def test_batches_for_prediction_hold_every_row_once(monkeypatch):
-    monkeypatch.setattr(tables, "PREDICT_VECTORS", 8)
-    assert [rows.tolist() for rows in TABLE.batches()] == [[2, 0], [1]]
 
 
 @pytest.mark.parametrize(
@@ -84,8 +88,9 @@ def test_features_equal_the_inputs_of_the_head(kind, family, rows, make_encoder,
     model = TaskModel(encoder.model, task=TASKS[kind], settings=settings, labels=["O", "B-x"]).eval()
     encoded = TASKS[kind].encode(rows, encoder.tokenizer, encoder.model, settings)
     in_memory = extract(model, encoded)
-    on_disk = cached(tmp_path, "key", lambda file: extract(model, encoded, file=file))
-    assert torch.equal(in_memory.vectors, on_disk.vectors)
+    on_disk = cached(tmp_path, "key", lambda: FixedBatches(model).tables(encoded))
+    assert torch.equal(in_memory.matrix(), on_disk.matrix())
+    assert str(in_memory.offsets) == str(on_disk.offsets)
     for index, row in enumerate(encoded):
         batch = on_disk.batch(np.asarray([index]))
         with torch.inference_mode():
@@ -94,18 +99,16 @@ def test_features_equal_the_inputs_of_the_head(kind, family, rows, make_encoder,
             real = len(units) if kind == "tagging" else None
             torch.testing.assert_close(actual[:real], wanted[:real], atol=1e-5, rtol=1e-5)
     # They can be inputs of training.
-    (torch.nn.Linear(on_disk.vectors.shape[1], 1)(on_disk.matrix()).sum()).backward()
+    (torch.nn.Linear(on_disk.matrix().shape[1], 1)(on_disk.matrix()).sum()).backward()
 
 
-def table(value: float, size: int = 4) -> Callable[[Path], FeatureTable]:
-    def compute(file: Path) -> FeatureTable:
-        np.save(file, np.full((size, 1), value, dtype=np.float32))
-        return FeatureTable.of_texts(torch.full((size, 1), value))
-
-    return compute
+def table(value: float, size: int = 4) -> Callable[[], list[FeatureTable]]:
+    """Two tables of consecutive rows."""
+    vectors = np.full((size, 1, 1), value, dtype=np.float32)
+    return lambda: [FeatureTable.of(vectors[:1]), FeatureTable.of(vectors[1:])]
 
 
-def refuse(file: Path) -> FeatureTable:
+def refuse() -> list[FeatureTable]:
     raise AssertionError("computed again")
 
 
@@ -126,10 +129,10 @@ def test_a_damaged_table_is_computed_again(file, end, tmp_path):
 
 
 def test_a_table_that_another_process_finished_first_is_kept(tmp_path):
-    def overtaken(file):
+    def overtaken():
         cached(tmp_path / "elsewhere", "a", table(1.0))
         (tmp_path / "elsewhere" / "a").rename(tmp_path / "a")
-        return table(2.0)(file)
+        return table(2.0)()
 
     assert cached(tmp_path, "a", overtaken).matrix().tolist() == [[1.0]] * 4
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a", "elsewhere"], "nothing else is left behind"
@@ -170,10 +173,12 @@ def counted_extractions(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """The number of rows of each extraction from now on."""
     read: list[int] = []
 
-    def counted(real):
-        return lambda model, encoded, **named: read.append(len(encoded)) or real(model, encoded, **named)
+    class Counted(fit.FixedBatches):
+        def tables(self, encoded, **named):
+            read.append(len(encoded))
+            return super().tables(encoded, **named)
 
-    monkeypatch.setattr(fit, "extract", counted(fit.extract))
+    monkeypatch.setattr(fit, "FixedBatches", Counted)
     return read
 
 
@@ -209,7 +214,7 @@ def test_a_mix_of_layers_is_trained_on_fixed_features(kind, make_encoder, settin
     model = TaskModel(encoder.model, task=TASKS[kind], settings=mixing, labels=["O", "B-x"]).eval()
     encoded = TASKS[kind].encode(rows, encoder.tokenizer, encoder.model, mixing)
     table = extract(model, encoded)
-    assert table.vectors.shape[1] == 3 * encoder.model.config.width, "embedding and two layers, concatenated"
+    assert table.matrix().shape[1] == 3 * encoder.model.config.width, "embedding and two layers, concatenated"
     assert model.features.mix is not None
     with torch.no_grad():
         model.features.mix.scores.copy_(torch.tensor([0.3, -1.0, 2.0]))
@@ -247,7 +252,7 @@ def test_a_head_is_trained_with_dropout():
     head = ClassificationHead(4, 2, hidden=3).eval()
     modes = []
     head.dropout.register_forward_pre_hook(lambda module, inputs: modes.append(module.training))
-    table = FeatureTable.of_texts(torch.randn(6, 4))
+    table = FeatureTable.of(torch.randn(6, 1, 4).numpy())
     targets = [np.asarray([row % 2], dtype=np.float32) for row in range(6)]
     train_head(head, rows=HeadRows(table, targets), settings=Training(rate=0.1, batch_size=3), steps=2, seed=0)
     assert modes == [True, True]

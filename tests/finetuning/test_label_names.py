@@ -209,16 +209,15 @@ def test_the_vectors_of_several_texts_are_averaged(chunk, make_job, in_process, 
 
 
 def test_tables_are_joined():
-    units = FeatureTable(
-        torch.arange(10.0).reshape(5, 2), np.array([0, 2]), np.array([2, 3]), np.array([1, 1]), np.zeros((5, 2), int)
-    )
-    joined = units.take(np.array([1])).joined(units)
+    first, second = np.split(np.arange(10, dtype=np.float32).reshape(5, 2), [2])
+    units = FeatureTable([[first], [second]], [[np.zeros((2, 2), int)], [np.zeros((3, 2), int)]])
+    joined = units.take([1]).joined(units)
     assert joined.matrix()[:, 0].tolist() == [4, 6, 8, 0, 2, 4, 6, 8]
-    assert joined.starts.tolist() == [0, 3, 5] and len(joined.offsets) == 8 and joined.counts.tolist() == [1, 1, 1]
-    texts = FeatureTable.of_texts(torch.arange(3.0)[:, None], np.array([1, 2]))
-    joined = texts.joined(FeatureTable.of_texts(torch.full((1, 1), 9.0)))
-    assert joined.matrix()[:, 0].tolist() == [0, 1, 2, 9] and joined.counts.tolist() == [1, 2, 1]
-    assert joined.starts.tolist() == [0, 1, 2, 3] and joined.lengths is None
+    assert joined.longest().tolist() == [3, 2, 3] and [len(row[0]) for row in joined.offsets] == [3, 2, 3]
+    values = np.arange(3, dtype=np.float32)[:, None]
+    joined = FeatureTable.of([values[:1], values[1:]]).joined(FeatureTable.of([np.full((1, 1), 9.0, np.float32)]))
+    assert joined.matrix()[:, 0].tolist() == [0, 1, 2, 9] and joined.counts == [1, 2, 1]
+    assert joined.longest() is None
 
 
 def test_the_answers_on_test_are_those_that_are_served(make_job, in_process):

@@ -238,9 +238,9 @@ def test_the_encoder_reads_no_split_twice_with_the_same_weights(make_job, in_pro
         return real(model, encoded, **named)
 
     class Counted(runs.FixedBatches):
-        def answers(self, encoded):
+        def answers(self, encoded, **named):
             answered.append(len(encoded))
-            return super().answers(encoded)
+            return super().answers(encoded, **named)
 
     monkeypatch.setattr(runs, "answers", counted)
     monkeypatch.setattr(runs, "FixedBatches", Counted)

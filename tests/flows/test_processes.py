@@ -12,10 +12,9 @@ from pathlib import Path
 import psutil
 import pytest
 
-from flows import processes
+from flows import processes, retrain_command
 from flows.command import main
 from flows.processes import CommandTimeoutError, orphans, run
-from flows.retrain_command import INTERRUPTED
 
 from .conftest import is_running
 
@@ -156,10 +155,11 @@ def test_ctrl_c_says_what_is_kept_and_how_to_go_on(monkeypatch, capsys):
     def interrupted() -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(sys, "argv", ["headstart retrain"])
+    monkeypatch.setattr(sys, "argv", ["command", "retrain"])
+    monkeypatch.setattr(retrain_command, "command", interrupted)
     monkeypatch.setattr(signal, "signal", lambda number, handler: None)
     with pytest.raises(SystemExit) as ended:
-        main(interrupted, interrupted=INTERRUPTED)
+        main()
     assert ended.value.code == 130
     shown = capsys.readouterr().out
     assert "are kept: `headstart retrain` goes on there\n" in shown

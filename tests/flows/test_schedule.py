@@ -29,7 +29,7 @@ def served(project: Path, prefect_home: Path, port: int) -> Iterator[subprocess.
     environment = {**os.environ, "PREFECT_HOME": str(prefect_home)}
     for name in ("PREFECT_API_URL", processes.MARK):
         environment.pop(name, None)
-    command = [sys.executable, "-m", "flows.schedule", "--every", "5", "--port", str(port)]
+    command = [sys.executable, "-m", "flows.command", "schedule", "--every", "5", "--port", str(port)]
     with (project / ".headstart.log").open("w") as log:
         process = subprocess.Popen(command, cwd=project, env=environment, stdout=log, stderr=log)
     yield process
@@ -53,7 +53,7 @@ def test_scheduled_runs(project, served, port, prefect_home):
     assert ran(project) == ["ingest general", "ingest domain", "pretrain model", "evaluate scores", "register registry"]
 
     # The second owner is refused, and changes nothing.
-    command = [sys.executable, "-m", "flows.schedule", "--every", "3600", "--port", str(port)]
+    command = [sys.executable, "-m", "flows.command", "schedule", "--every", "3600", "--port", str(port)]
     environment = {**os.environ, "PREFECT_HOME": str(prefect_home)}
     second = subprocess.run(command, cwd=project, env=environment, capture_output=True, text=True)
     assert second.returncode == 2

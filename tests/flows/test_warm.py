@@ -117,7 +117,7 @@ PROCESSES = {
     "command": "import sys; sys.path.insert(0, sys.argv[1]); import given\n"
     "from components.cli import main\nmain.app = lambda: given.load()\nmain.main()",
     "flow": "import sys; folder = sys.argv.pop(1); sys.path.insert(0, folder); import given\n"
-    "from flows.command import main\ndef command() -> None:\n    given.load()\nmain(command)",
+    "from flows import command, why\nwhy.command = lambda: given.load()\nsys.argv.append('why')\ncommand.main()",
     "registry": "import sys; sys.path.insert(0, sys.argv[1]); import given\n"
     "import components.registry.tracking\ngiven.load()",
 }

@@ -17,7 +17,6 @@ from components.data.formats.annotations.records import CharSpan, PredictedRow
 from components.data.formats.annotations.tables import READERS
 from components.data.formats.lines import Reading
 from components.data.formats.rows import open_rows, read_columns
-from components.data.formats.squad import Question, read_squad
 from components.data.formats.tables import Layout
 from components.data.formats.words import covered, word_bounds
 from components.settings.detection import detected
@@ -377,10 +376,13 @@ def test_formats_are_recognised_by_their_content(tmp_path):
 #
 
 
-def squad(tmp_path: Path, *qas: Any, context: Any = "Iron is a metal.") -> list[Question]:
+SQUAD = ["id", "title", "question", "context", "answers"]
+
+
+def squad(tmp_path: Path, *qas: Any, context: Any = "Iron is a metal.") -> list[tuple[Any, ...]]:
     path = tmp_path / "a.json"
     path.write_text(json.dumps({"data": [{"title": "Iron", "paragraphs": [{"context": context, "qas": list(qas)}]}]}))
-    return list(read_squad(path, Reading()))
+    return [values for _, values in read_columns(path, "squad", SQUAD, Layout(nested=True), Reading())]
 
 
 def test_both_versions(tmp_path):
@@ -394,8 +396,8 @@ def test_both_versions(tmp_path):
         "plausible_answers": answers,
     }
     assert squad(tmp_path, plain, impossible) == [
-        Question("7", "Iron", "What is iron?", "Iron is a metal.", ((8, "a metal"), (10, "metal"))),
-        Question("b", "Iron", "Who?", "Iron is a metal.", ()),
+        ("7", "Iron", "What is iron?", "Iron is a metal.", [*answers, answers[0]]),
+        ("b", "Iron", "Who?", "Iron is a metal.", []),
     ]
 
 
@@ -411,6 +413,7 @@ def test_both_versions(tmp_path):
 def test_a_missing_member_is_named(tmp_path, entry, message):
     with pytest.raises(DataError, match=message):
         squad(tmp_path, entry)
+        read("questions", tmp_path, train="a.json", test="a.json")
 
 
 def test_a_file_that_is_not_squad(tmp_path):
@@ -419,6 +422,6 @@ def test_a_file_that_is_not_squad(tmp_path):
     with pytest.raises(
         DataError, match=r"a\.json: no 'data' \(a list\); SQuAD files have data, paragraphs, context, qas"
     ):
-        list(read_squad(path, Reading()))
+        list(read_columns(path, "squad", SQUAD, Layout(nested=True), Reading()))
     with pytest.raises(DataError, match=r"paragraphs\[0\]: no 'context' \(text\)"):
         squad(tmp_path, context=None)

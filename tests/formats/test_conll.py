@@ -4,45 +4,45 @@ from typing import Any
 import pytest
 
 from components.core.errors import DataError
-from components.data.formats.conll import read_conll, read_conllu
 from components.data.formats.lines import Reading
+from components.data.formats.rows import open_rows, read_columns
+from components.data.formats.tables import Layout
 
 
-def conll(tmp_path: Path, text: str, **settings: Any) -> list[tuple[list[str], list[str]]]:
-    path = tmp_path / "a.conll"
+def conll(tmp_path: Path, text: str, *columns: str, form: str = "conll") -> list[tuple[Any, ...]]:
+    path = tmp_path / f"a.{form}"
     path.write_text(text)
-    return [(sentence.words, sentence.tags) for sentence in read_conll(path, Reading(), **settings)]
+    return [values for _, values in read_columns(path, form, columns or ("0", "-1"), Layout(nested=True), Reading())]
 
 
 def test_columns_separated_by_white_space(tmp_path):
     text = "-DOCSTART- -X- -X- O\n\nEU NNP  I-NP B-ORG\nrejects VBZ I-VP O\n\n\n# NN I-NP O\n"
     assert conll(tmp_path, text) == [(["EU", "rejects"], ["B-ORG", "O"]), (["#"], ["O"])]
-    assert conll(tmp_path, text, tags=1)[0] == (["EU", "rejects"], ["NNP", "VBZ"])
-    assert conll(tmp_path, text, words=-3, tags=-2)[0] == (["NNP", "VBZ"], ["I-NP", "I-VP"])
+    assert conll(tmp_path, text, "0", "1")[0] == (["EU", "rejects"], ["NNP", "VBZ"])
+    assert conll(tmp_path, text, "-3", "-2")[0] == (["NNP", "VBZ"], ["I-NP", "I-VP"])
 
 
 def test_a_hash_is_a_word_or_a_comment_in_files_with_tabs(tmp_path):
     """A `#` with a tab is a word (WNUT17), one without is a comment; a word may hold a space."""
     text = "# id = 7\n#\tO\nNew York\tB-x\n\t\n#tag\tO\n# not = this\tO\n"
-    path = tmp_path / "a.conll"
-    path.write_text(text)
-    first, second = read_conll(path, Reading())
-    assert (first.words, first.tags, first.lines) == (["#", "New York"], ["O", "B-x"], [2, 3])
-    assert (first.comments, first.line, second.line) == ({"id": "7"}, 1, 5)
-    assert (second.words, second.comments) == (["#tag", "# not = this"], {})
+    first, second = conll(tmp_path, text, "0", "-1", "lines", "id")
+    assert first == (["#", "New York"], ["O", "B-x"], [2, 3], "7")
+    assert second == (["#tag", "# not = this"], ["O", "O"], [5, 6], None)
+    assert [row.partition(", ")[2] for row, _ in open_rows(tmp_path / "a.conll").rows] == ["line 1", "line 5"]
 
 
 @pytest.mark.parametrize(
-    ("text", "settings", "message"),
+    ("name", "text", "message"),
     [
-        ("a O\n\nb c O\n", {}, "line 3: 3 columns, the first line has 2; set delimiter if words contain white space"),
-        ("a O\n", {"words": 2}, "line 1: no column 2; there are 2, numbered from 0"),
-        ("a\tO\n \tO\n", {}, "line 2: the word is empty; remove the line or fill it in"),
+        ("conll", "a O\n\nb c O", "3: 3 columns, the first line has 2; set delimiter if words contain white space"),
+        ("conll", "a", "1: no column 1; there are 1, numbered from 0"),
+        ("conllu", "1\ta\ta\tX", "1: 4 columns, CoNLL-U has 10, separated by tabs"),
+        ("conllu", "one" + "\t_" * 9, r"1: id 'one' is not a number, a range \(1-2\) or an empty node"),
     ],
 )
-def test_errors_name_the_line(tmp_path, text, settings, message):
-    with pytest.raises(DataError, match=rf"a\.conll, {message}"):
-        conll(tmp_path, text, **settings)
+def test_errors_name_the_line(tmp_path, name, text, message):
+    with pytest.raises(DataError, match=rf"a\.{name}, line {message}"):
+        conll(tmp_path, text, "0" if name == "conll" else "form", "1", form=name)
 
 
 CONLLU = """\
@@ -61,30 +61,7 @@ CONLLU = """\
 
 
 def test_conllu_skips_multi_word_tokens_and_empty_nodes(tmp_path):
-    path = tmp_path / "a.conllu"
-    path.write_text(CONLLU)
-    first, second = read_conllu(path, Reading())
-    assert (first.words, first.tags) == (["Do", "n't", "go"], ["AUX", "PART", "VERB"])
-    assert (first.lines, first.comments["sent_id"]) == ([5, 6, 7], "s1")
-    assert (second.words, second.comments) == (["#"], {"sent_id": "s2"})
-    assert next(read_conllu(path, Reading(), tags="deprel")).tags == ["aux", "advmod", "root"]
-
-
-@pytest.mark.parametrize(
-    ("line", "column", "message"),
-    [
-        ("1\ta\ta\tX", "upos", "line 1: 4 columns, CoNLL-U has 10, separated by tabs"),
-        (
-            "one\ta\ta\tX\t_\t_\t0\troot\t_\t_",
-            "upos",
-            r"line 1: id 'one' is not a number, a range \(1-2\) or an empty node",
-        ),
-        ("1\ta\ta\tX\t_\t_\t0\troot\t_\t_", "xpos", "line 1: word 'a' has no xpos; fill it in, or set tags"),
-        ("1\ta\ta\tX\t_\t_\t0\troot\t_\t_", "deprl", "CoNLL-U has no column 'deprl'; did you mean 'deprel'"),
-    ],
-)
-def test_errors_name_the_line_of_conllu(tmp_path, line, column, message):
-    path = tmp_path / "a.conllu"
-    path.write_text(line + "\n")
-    with pytest.raises(DataError, match=rf"a\.conllu(, |: ){message}"):
-        list(read_conllu(path, Reading(), tags=column))
+    first, second = conll(tmp_path, CONLLU, "form", "upos", "lines", "sent_id", form="conllu")
+    assert first == (["Do", "n't", "go"], ["AUX", "PART", "VERB"], [5, 6, 7], "s1")
+    assert second == (["#"], ["SYM"], [11], "s2")
+    assert conll(tmp_path, CONLLU, "deprel", form="conllu")[0] == (["aux", "advmod", "root"],)

@@ -253,3 +253,11 @@ def test_bad_inputs_of_other_kinds(tmp_path, model, content, message):
     (tmp_path / "in.jsonl").write_text(content + "\n")
     with pytest.raises(DataError, match=message):
         predict_file(tmp_path / "in.jsonl", output=tmp_path / "out.jsonl", classifier=model)
+
+
+def test_a_wrong_value_is_named_by_its_column(tmp_path):
+    """Columns may have the names of other inputs."""
+    (tmp_path / "in.jsonl").write_text('{"first": "a", "second": 7}\n')
+    swapped = {"first": "second", "second": "first"}
+    with pytest.raises(DataError, match=r"in.jsonl, line 1: 'second' is int, expected text$"):
+        predict_file(tmp_path / "in.jsonl", output=tmp_path / "out.jsonl", classifier=PAIR, columns=swapped)

@@ -14,8 +14,8 @@ import psutil
 import pytest
 
 from components.core.errors import ConfigError
+from components.core.liveness import is_alive
 from components.settings.loading import load_params
-from flows.processes import is_alive
 from infra.stack import compose, processes, stack
 from infra.stack.__main__ import overlay
 from infra.stack.processes import StackError

@@ -7,18 +7,17 @@ from typing import Any
 
 import pytest
 
-from components.cli.onboarding.inspection import inspect, language_of
 from components.cli.onboarding.splits import split_files
 from components.core.errors import DataError
-from components.data import understanding as columns
+from components.data.facts import Facts, language_of
 from components.data.sampling import Rows, read_rows
-from components.data.understanding import by_column, runners_up, understand
-from components.data.understanding import columns_in_words as in_words_of
+from components.data.tasks.kinds import find_kind
+from components.data.understanding import text_columns, understand
 from components.settings.tasks import TaskSource
 
 
 def rows(*result: dict[str, Any]) -> Rows:
-    return Rows("jsonl", list(result[0]), list(result))
+    return Rows({name: [row.get(name) for row in result] for name in result[0]}, "jsonl")
 
 
 def table(columns: str, *values: tuple[Any, ...]) -> Rows:
@@ -56,7 +55,7 @@ NAMES = {"label": "label_name"}
 def test_formats(tmp_path, name, text, form, columns):
     (tmp_path / name).write_text(text)
     result = read_rows(tmp_path / name)
-    assert (result.format, result.columns) == (form, columns)
+    assert (result.format, list(result.columns)) == (form, columns)
 
 
 def test_files_that_hold_no_rows_are_refused(tmp_path):
@@ -210,11 +209,10 @@ def test_another_column_of_text_can_be_read_too():
     subjects = [f"about my order {n % 30}" for n in range(90)]
     bodies = [f"a long text {n} of mine" for n in range(90)]
     columns = {"subject": subjects, "body": bodies, "queue": ["x", "y", "z"] * 30}
-    keys = {"kind": "classification", "text": "body", "label": "queue"}
-    note = "column 'body' is the text, 'queue' is the label; 'subject' may also be the text (--text"
-    assert in_words_of(columns, keys) == [f"{note}; --text body,subject reads both)"]
-    assert in_words_of(columns, keys | {"kind": "multilabel"}) == [f"{note})"]
     table = rows(*({name: values[n] for name, values in columns.items()} for n in range(90)))
+    note = "column 'body' is the text, 'queue' is the label; 'subject' may also be the text (--text"
+    assert understand(table).reasons == [f"{note}; --text body,subject reads both)"]
+    assert understand(table, text=["body"], label="queue", kind="multilabel").reasons == [f"{note})"]
     both = {"kind": "pair", "first": "body", "second": "subject", "label": "queue"}
     assert understand(table, text=("body", "subject"), label="queue").keys == both
 
@@ -230,7 +228,7 @@ def test_another_column_of_text_can_be_read_too():
     ],
 )
 def test_dates_are_no_texts(value, column):
-    assert columns.texts_of({"text of it": ["a b c"] * 4, "when": [value] * 4}, None)[0].split()[0] == column
+    assert text_columns(Rows({"text of it": ["a b c"] * 4, "when": [value] * 4}))[0].split()[0] == column
 
 
 def test_a_column_of_splits_is_named():
@@ -240,7 +238,7 @@ def test_a_column_of_splits_is_named():
         "part": ["Train", "test"] * 4,
         "other": ["a", "test"] * 4,
     }
-    assert in_words_of(columns, {"text": "text", "label": "label"})[1:] == [
+    assert understand(Rows(columns)).reasons[1:] == [
         "warning: column 'part' names the split of each row (test, train), and is not used; write a file for each "
         "split, such as train.csv and test.csv in one folder"
     ]
@@ -266,8 +264,11 @@ def test_a_few_rows_with_a_label_are_enough():
 
 def test_columns_can_be_named_and_others_are_mentioned():
     table = rows(*({"text": f"t {n}", "note": f"n {n}", "action": "ab"[n % 2], "place": "cd"[n % 2]} for n in range(8)))
-    keys = understand(table).keys
-    assert (keys["label"], runners_up(by_column(table), keys)) == ("action", ([], ["place"]))
+    meant = understand(table)
+    assert (meant.keys["label"], meant.others) == ("action", ["place"])
+    assert meant.reasons == [
+        "column 'text' is the text, 'action' is the label; 'place' may also be the label (--label)"
+    ]
     assert understand(table, text=["note"], label="place").keys == {
         "kind": "classification",
         "text": "note",
@@ -291,12 +292,15 @@ def test_facts(tmp_path):
     (tmp_path / "train.csv").write_text("text,label\n" + "".join(f"{text},{label}\n" for text, label in train))
     (tmp_path / "test.csv").write_text("text,label\nshared,x\nanother one,y\n")
     source = TaskSource(path=str(tmp_path), train="train.csv", dev=None, test="test.csv", empty="drop")
-    facts = inspect("mood", source)
+    facts = Facts("classification", find_kind("classification").read("mood", source))
     assert facts.rows == {"train": 4, "dev": 0, "test": 2}
     assert facts.classes == {"y": 3, "x": 1}
-    assert (facts.duplicates, facts.conflicts, facts.empty, facts.held_out) == (1, 1, 1, 0)
-    assert facts.overlap == {"train": 1, "dev": 0}
-    assert "warning: 1 text(s) of train have different labels; correct them where one is wrong" in facts.lines()
+    assert facts.lines()[-4:] == [
+        "warning: 1 row(s) have no text; they are dropped",
+        "warning: 1 row(s) of train repeat an earlier text",
+        "warning: 1 text(s) of train have different labels; correct them where one is wrong",
+        "warning: 1 row(s) of train are also in a later split; dropped from train",
+    ]
 
 
 def test_languages():
@@ -316,7 +320,7 @@ def test_folders_of_parallel_files_are_splits(tmp_path):
     files = split_files(tmp_path)
     assert {split: file.name for split, file in files.items()} == {"train": "train", "dev": "valid", "test": "test"}
     result = read_rows(files["train"])
-    assert (result.format, result.columns, len(result.rows)) == ("parallel", ["label", "seq.in", "seq.out"], 3)
+    assert (result.format, result.columns["label"]) == ("parallel", ["PlayMusic"] * 3)
     assert understand(result).keys == {"kind": "classification", "text": "seq.in", "label": "label"}
     tagged = {"kind": "tagging", "words": "seq.in", "tags": "seq.out", "scheme": "bio"}
     for given in ({}, {"text": ["seq.in"], "label": "seq.out"}):
@@ -344,7 +348,7 @@ def test_members_of_a_json_document_are_splits(tmp_path):
         "test": "data_full.json#test",
     }
     result = read_rows(files["train"])
-    assert (result.format, result.columns, len(result.rows)) == ("json", ["0", "1"], 2)
+    assert (result.format, {**result.columns}) == ("json", {"0": ["hello there"] * 2, "1": ["hi"] * 2})
     path.write_text(json.dumps({"banking": ["balance"], "rows": [["a", "b"]]}))
     assert split_files(path) == {"train": path}
     with pytest.raises(DataError, match=r"is no list of rows; name one of its members \(rows\)"):
@@ -364,8 +368,6 @@ def test_members_of_a_json_document_are_splits(tmp_path):
 )
 def test_a_group_column_has_many_values_with_several_rows(column, values, chosen):
     table = [{"text": f"text {row} of many", "label": "ab"[row % 2], column: f"v{row % values}"} for row in range(200)]
-    result = columns.group_column(
-        by_column(Rows("csv", ["text", "label", column], table)), {"text": "text", "label": "label"}
-    )
+    result = understand(rows(*table)).group
     assert (result and result[0]) == (column if chosen else None)
     assert result is None or f": {values} values, {200 / values:.1f} rows each, which" in result[1]

@@ -3,12 +3,13 @@
 import random
 from typing import Any
 
+import pandas as pd
 import pytest
 
-from components.cli.onboarding.inspection import language_of, script_of
 from components.core.errors import DataError
+from components.data.facts import language_of, script_of
 from components.data.sampling import Rows
-from components.data.understanding import by_column, group_column, runners_up, understand
+from components.data.understanding import understand
 from headstart.tables import InputError
 from headstart.tasks import read_task
 
@@ -21,7 +22,7 @@ SMALL = ["i", "am", "so", "very", "tired", "of", "the", "this", "today", "and", 
 
 
 def table(columns: str, values: Any) -> Rows:
-    return Rows("csv", columns.split(), [dict(zip(columns.split(), row, strict=True)) for row in values])
+    return Rows(dict(zip(columns.split(), map(list, zip(*values, strict=True)), strict=True)), "csv")
 
 
 def told(count: int, seed: int = 0) -> list[tuple[str, str]]:
@@ -36,9 +37,9 @@ def test_the_label_is_what_the_texts_tell():
     draw = random.Random(1)
     values = [(draw.choice(["30", "40"]), draw.choice(["남성", "여성"]), *row) for row in told(300)]
     rows = table("연령 성별 상황 문장", values)
-    keys = understand(rows).keys
-    assert keys == {"kind": "classification", "text": "문장", "label": "상황"}
-    assert runners_up(by_column(rows), keys)[1] == ["연령", "성별"]
+    meant = understand(rows)
+    assert meant.keys == {"kind": "classification", "text": "문장", "label": "상황"}
+    assert meant.others == ["연령", "성별"]
     # Nothing is told by these texts: the fewest values.
     untold = [(age, sex, topic, text) for (age, sex, _, text), (topic, _) in zip(values, told(300, 5), strict=True)]
     assert understand(table("연령 성별 상황 문장", untold)).keys["label"] in ("연령", "성별")
@@ -91,8 +92,7 @@ def test_a_position_is_no_group(names, group, shuffled):
     rows = [(*place, f"text {n} of many", "xy"[n % 2]) for n, place in enumerate(dialogues())]
     if shuffled and "page" not in names and "order" not in names:
         random.Random(3).shuffle(rows)
-    keys = {"text": "text", "label": "label"}
-    proposed = group_column(by_column(table(f"{names} text label", rows)), keys)
+    proposed = understand(table(f"{names} text label", rows), text=["text"], label="label").group
     assert (proposed and proposed[0]) == group
 
 
@@ -117,7 +117,7 @@ def test_choices_in_columns(columns, row, label, answer):
     expected = {"kind": "choice", "text": names[0], "choices": names[1:-1], "label": label}
     assert result == expected | ({"answer": answer} if answer else {})
     with pytest.raises(InputError, match=rf"{label!r} is the number, letter or text of one of several choices"):
-        read_task(rows.rows, text=None, label=None, kind=None, language=None)
+        read_task(pd.DataFrame(rows.columns), text=None, label=None, kind=None, language=None)
 
 
 def test_columns_that_are_no_choices():

@@ -16,14 +16,13 @@ from typer.testing import CliRunner
 
 from components.cli import main as cli
 from components.cli.common import InitOptions
-from components.cli.onboarding import proposal
-from components.cli.onboarding.command import _without_labels, init
-from components.cli.onboarding.inspection import inspect
+from components.cli.onboarding import command
+from components.cli.onboarding.command import Proposal, _without_labels, init
 from components.cli.onboarding.project import renew, take_files
-from components.cli.onboarding.proposal import Proposal
 from components.cli.onboarding.splits import split_files
 from components.cli.onboarding.starts import Measured
 from components.core.errors import ArtifactError, ConfigError, DataError
+from components.data.facts import Facts
 from components.data.sampling import read_rows
 from components.data.tasks.kinds import find_kind
 from components.labelling.answers import Answer, merge
@@ -167,7 +166,7 @@ def test_labels_that_people_gave_stay_when_the_file_is_copied_anew(root, tmp_pat
 
 
 def test_text_without_labels_is_read_by_a_language_model(root, tmp_path, monkeypatch):
-    for module in (completion, proposal):
+    for module in (completion, command):
         monkeypatch.setattr(module, "LEAST_WORDS", 200_000)
     more = tmp_path / "files/more.csv"
     file = write(tmp_path / "files", "classification")
@@ -197,13 +196,18 @@ def test_a_list_of_texts_is_rows_and_other_text_files_are_documents(root, tmp_pa
     assert f"{listed}: 22 characters without labels; one text a line, written to data/unlabelled/more.jsonl" in lines
 
 
+def facts_of(source: TaskSource) -> Facts:
+    return Facts(source.kind, find_kind(source.kind).read("mood", source))
+
+
 MINI = Measured("mini", Path("mini"), "", 1, 100.0, 1000.0, "", large=False, logme=0.0, reading=Extent(768, 256, 0.02))
 
 
 def test_long_texts_are_read_in_windows_and_the_share_that_is_cut_is_named(tmp_path):
     file = write(tmp_path, "classification")
     task = {"path": str(tmp_path), "train": file.name, "dev": None, "test": None}
-    facts = replace(inspect("mood", TaskSource.model_validate(task)), long=3000)
+    facts = facts_of(TaskSource.model_validate(task))
+    facts.long = 3000
     text = Proposal("mood", task, facts, start=MINI).text()
     assert re.search(r"max_length: 768 +# pieces of a text; 2.0% are longer\n    chunk: 256 ", text)
     base = Proposal("mood", task, facts, own_tokens=100_000, speed=1000.0).text()
@@ -213,7 +217,7 @@ def test_long_texts_are_read_in_windows_and_the_share_that_is_cut_is_named(tmp_p
 def test_only_heads_of_an_encoder_with_a_large_table_are_trained(tmp_path):
     file = write(tmp_path, "classification")
     task = {"path": str(tmp_path), "train": file.name, "dev": None, "test": None}
-    facts = inspect("mood", TaskSource.model_validate(task))
+    facts = facts_of(TaskSource.model_validate(task))
     trained, frozen = (
         Proposal("mood", task, facts, start=replace(MINI, large=large), minutes=5) for large in (False, True)
     )
@@ -230,7 +234,7 @@ def test_labels_that_are_no_words_are_named_for_an_encoder(tmp_path):
         file.write_text("\n".join(["text,label", *lines]))
         source = TaskSource(path=str(tmp_path), train="mood.csv", dev=None, test=None)
         task = {"path": "data/tasks/mood", "kind": "classification", "train": "mood.csv"}
-        return Proposal("mood", task, inspect("mood", source), start=start, minutes=5).text()
+        return Proposal("mood", task, facts_of(source), start=start, minutes=5).text()
 
     assert '      # label_texts: {"0": ..., "1": ...}' in text(("0", "1"), MINI)
     assert "label_texts" not in text(("good", "bad"), MINI)

@@ -11,6 +11,7 @@ import pytest
 import yaml
 
 from components.core.errors import ConfigError
+from components.data.tasks.examples import read_facts, read_split
 from components.interchange.importing import source_digest
 from components.pipeline import stages
 from components.pipeline.checks import check_params
@@ -343,6 +344,21 @@ def test_metrics_and_curve_are_copied_to_the_paths_in_dvc_yaml(raw, monkeypatch,
     run_stage("sample", Params.model_validate(raw), item="one")
     assert json.loads(Path("artifacts/metrics/sample/one.json").read_text()) == {"loss": 3}
     assert Path("artifacts/curves/sample/one.csv").read_text() == "step,loss\n1,2\n"
+
+
+def test_examples_of_a_task_outside_of_the_run(raw, monkeypatch, tmp_path):
+    """Studies read them; `headstart lectures` makes those that a claim names."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "train.csv").write_text("text,label\n" + "".join(f"row {n},{'ab'[n % 2]}\n" for n in range(40)))
+    of = {"path": str(tmp_path), "train": "train.csv", "text": "text", "label": "label", "test": None, "dev": None}
+    raw["data"]["tasks"]["outside"] = of | {"selection": "budget"}
+    params = Params.model_validate(raw)
+    assert "outside" not in params.run.tasks
+    written = run_stage("examples", params, item="outside")
+    assert (
+        read_facts(written).task == "outside"
+        and len(read_split(written, "train")) + len(read_split(written, "test")) == 40
+    )
 
 
 def test_a_row_is_all_that_a_stage_needs(raw, monkeypatch):

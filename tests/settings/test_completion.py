@@ -187,9 +187,9 @@ def test_words_models_read_text_without_labels_where_rows_are_one_text(write, en
     collected = actual["mood-baselines"]
     assert (collected["corpus"], collected["output"]) == (Path("artifacts/corpus/domain"), texts)
     assert collected["which"] == "domain" and actual["same-baselines"]["which"] is None
-    # Words models beside an encoder read the same texts.
+    # Words models beside an encoder are those of the stage.
     tuned = STAGES["finetune"].items(params).values()
-    assert all(job["words"] == jobs[job["task"]]["unlabelled"] for job in tuned)
+    assert tuned and all(job["baselines"] == jobs[job["task"]]["output"] for job in tuned)
     assert STAGES["leakage"].items(params)["mood"]["systems"]["baselines"] == ["corpus/domain", "train/mood"]
     without = load_params(write({"data": {"tasks": {"mood": TASK}}} | ours))
     assert STAGES["unlabelled"].items(without)["mood-baselines"]["which"] is None and without.corpora == {}

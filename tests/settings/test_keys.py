@@ -15,6 +15,7 @@ ROOT = Path(__file__).parents[2]
 #: Keys that are read under another name: file and expression that read them.
 OTHERWISE = {
     ("ChecksSettings", "empty_rows"): ("data/checks/compare.py", '("empty_rows", "empty"'),
+    ("ChecksSettings", "duplicates"): ("data/checks/compare.py", '("duplicates", "duplicates"'),
     ("ChecksSettings", "label_conflicts"): ("data/checks/compare.py", '("label_conflicts", "conflicts"'),
     ("ChecksSettings", "class_balance"): ("data/checks/compare.py", '("class_balance", "classes"'),
     ("TaskSource", "train_languages"): ("settings/tasks.py", "self.train_languages or"),

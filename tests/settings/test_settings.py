@@ -36,6 +36,7 @@ def test_every_shipped_file_is_valid(path):
     params = load_params(path)
     assert set(params.run.families) == set(params.pretrain) == set(params.finetune)
     assert set(params.adapt) == (set(params.run.families) if "adapted" in params.run.starts else set())
+    assert params.registry.production == (path.parent == ROOT)
 
 
 def test_adapt_task_and_together_name_tasks_of_the_run(raw, tmp_path):
@@ -78,14 +79,13 @@ def test_all_problems_are_reported_at_once(raw, tmp_path):
     assert len(result) == 6
 
 
-HALF = {"data.parallel": {"general": {"path": "data/parallel/aws"}}}
-NAMES = ["run.out: ", "data.tasks: ", "evaluate.ensembles: ", "registry.prefix: "]
-
-
 @pytest.mark.parametrize(
     ("changes", "expected"),
     [
-        (HALF, ["data.parallel: must name both general and domain (the same folder, if there is only one)"]),
+        (
+            {"data.parallel": {"general": {"path": "data/parallel/aws"}}},
+            ["data.parallel: must name both general and domain (the same folder, if there is only one)"],
+        ),
         (
             {"data.parallel": {}, "pretrain.ulmfit.tokenizer": "parallel"},
             ["pretrain.ulmfit.tokenizer: unknown name 'parallel'; known: wordpiece"],
@@ -113,6 +113,8 @@ NAMES = ["run.out: ", "data.tasks: ", "evaluate.ensembles: ", "registry.prefix: 
             {"run.families": 3, "adapt_task": 7},
             ["run.families: must be a valid list (found 3)", "adapt_task: must be a valid dictionary (found 7)"],
         ),
+        # A value where a block stands, and a null section, which is an empty one.
+        ({"pretrain.q": 1, "finetune.ulmfit.scratch": None}, ["pretrain.q: must be a valid dictionary"]),
         (
             {
                 "data.tasks.x; y": {"path": "a"},
@@ -120,7 +122,7 @@ NAMES = ["run.out: ", "data.tasks: ", "evaluate.ensembles: ", "registry.prefix: 
                 "registry": {"prefix": "a/b"},
                 "evaluate.ensembles": {"$x": ["ulmfit", "ulmfit"]},
             },
-            NAMES,
+            ["run.out: ", "data.tasks: ", "evaluate.ensembles: ", "registry.prefix: "],
         ),
     ],
 )
@@ -179,13 +181,6 @@ def test_settings_files_do_not_share_registered_models(raw, tmp_path, file, base
     (tmp_path / file).write_text(yaml.safe_dump(raw))
     registry = load_params(tmp_path / file).registry
     assert (registry.prefix, registry.alias, registry.model_name("t")) == (prefix, alias, f"{prefix}-t")
-
-
-def test_shipped_experiments_have_models_of_their_own():
-    files = [ROOT / "params.yaml", *sorted(ROOT.glob("experiments/*/params.yaml"))]
-    registries = [load_params(file).registry for file in files]
-    assert len({registry.prefix for registry in registries}) == len(files)
-    assert [registry.production for registry in registries] == [True] + [False] * (len(files) - 1)
 
 
 def test_members_of_an_ensemble_are_families_of_the_run(raw, tmp_path):

@@ -62,7 +62,7 @@ def two_blobs(classes: int = 3, rows: int = 12) -> tuple[torch.Tensor, np.ndarra
 
 
 def fit_head(head, *, features, labels, penalty):
-    table, targets = FeatureTable.of_texts(features), list(labels[:, None].astype(float))
+    table, targets = FeatureTable.of(features[:, None].numpy()), list(labels[:, None].astype(float))
     solve_head(head, rows=HeadRows(table, targets), candidate=HeadCandidate(None, penalty), steps=500)
 
 

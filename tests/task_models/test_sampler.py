@@ -102,13 +102,8 @@ def test_a_batch_contains_a_bounded_number_of_windows():
 
 def test_vectors_of_units_are_batched_by_their_number_too():
     lengths = np.asarray([1, 9] * 16 + [4] * 4)
-    table = FeatureTable(
-        torch.arange(int(lengths.sum()))[:, None].float(),
-        np.cumsum(lengths) - lengths,
-        lengths,
-        np.asarray([1] * 32 + [2] * 2),
-        np.zeros((0, 2), dtype=np.int64),
-    )
+    parts = np.split(np.arange(lengths.sum(), dtype=np.float32)[:, None], np.cumsum(lengths)[:-1])
+    table = FeatureTable.of([*([part] for part in parts[:32]), parts[32:34], parts[34:]])
     subject = FeatureSampler(table, [np.asarray([float(row)]) for row in range(34)], batch_size=2, seed=0)
     batches = [subject.batch(step) for step in range(17)]
     assert sorted(float(target) for batch in batches for target in batch["targets"]) == list(range(34))

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from components.cli.onboarding.inspection import inspect
 from components.core.errors import DataError
+from components.data.facts import Facts
 from components.data.scoring.classification import UNSEEN
 from components.labelling.rows import known_labels, read_rows
 from components.settings.tasks import TaskSource
@@ -30,7 +30,7 @@ def test_a_label_of_test_that_train_lacks_is_an_error(tmp_path):
     assert data.labels == ["a", "b"]
     assert targets(data.test) == [[0], [1], [UNSEEN], [0], [UNSEEN]]
     assert (data.counts["test_rows_with_unseen_label"], "dev_rows_with_unseen_label" in data.counts) == (2, False)
-    facts = inspect("t", TaskSource(path=str(tmp_path)))
+    facts = Facts("classification", data)
     assert "warning: 2 row(s) of test have a label that train lacks, and count as errors" in facts.lines()
     labelled(tmp_path / "test.jsonl", "a", "new", "new")
     with pytest.raises(DataError, match=r"test\.jsonl, line 2: label 'new' does not occur in train\.jsonl"):

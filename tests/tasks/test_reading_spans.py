@@ -49,13 +49,17 @@ def test_an_inner_tag_missing_in_train_is_a_label_of_its_type(tmp_path):
     with pytest.raises(DataError, match=r"train\.conll: holds no span; check data\.tasks\.things\.tags"):
         read("tagging", tmp_path, **names)
     names = conll(tmp_path, "Bonn B-LOC\n", test="\n\n")
-    with pytest.raises(DataError, match=r"test\.conll: holds no sentences"):
+    with pytest.raises(DataError, match=r"test\.conll: holds no rows"):
         read("tagging", tmp_path, **names)
 
 
-def test_a_word_without_a_tag(tmp_path):
-    names = conll(tmp_path, "Bonn\tB-LOC\nis\t\n")
-    with pytest.raises(DataError, match=r"train\.conll, line 2: word 2, 'is', has no tag"):
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [("is\t", "word 2, 'is', has no tag; fill it in"), (" \tO", "word 2 is empty; remove it, and its tag")],
+)
+def test_a_word_or_tag_that_is_empty(line, message, tmp_path):
+    names = conll(tmp_path, f"Bonn\tB-LOC\n{line}\n")
+    with pytest.raises(DataError, match=rf"train\.conll, line 2: {message}"):
         read("tagging", tmp_path, **names)
 
 
@@ -82,6 +86,12 @@ def test_parts_of_speech_of_conllu_with_ids_and_slices_from_comments(tmp_path):
     (tmp_path / "a.conllu").write_text(conllu(1, ("go", "VERB"), ("on", "ADP")) + conllu(1, ("Go", "VERB")))
     with pytest.raises(DataError, match=r"line 6: id 's1' is also on line 1 \(1 row\(s\) repeat an id\)"):
         read("tagging", tmp_path, scheme="none", overlap="report", **names)
+    for tags, message in (
+        ("xpos", r"conllu, line 3: word 1, 'go', has no tag"),
+        ("deprl", r"conllu: CoNLL-U has no column 'deprl'; did you mean 'deprel'"),
+    ):
+        with pytest.raises(DataError, match=message):
+            read("tagging", tmp_path, scheme="none", tags=tags, **names)
 
 
 def test_words_and_tags_in_parallel_files_and_in_lists(tmp_path):
@@ -100,7 +110,7 @@ def test_words_and_tags_in_parallel_files_and_in_lists(tmp_path):
     with pytest.raises(DataError, match=r"train, line 1: word 2, 'some', scheme bio: tag 'E-genre' is not a tag"):
         read("tagging", tmp_path, train="train", dev="dev.parquet", test="test")
     jsonl(tmp_path / "dev.jsonl", {"words": ["a", " "], "tags": ["O", "O"]})
-    with pytest.raises(DataError, match=r"dev\.jsonl, line 1: 'words' holds an empty word; remove it, and its tag"):
+    with pytest.raises(DataError, match=r"dev\.jsonl, line 1: word 2 is empty; remove it, and its tag"):
         read("tagging", tmp_path, train="test", dev="dev.jsonl", test="test")
 
 

@@ -24,31 +24,32 @@ def data(labels: int) -> tuple[np.ndarray, np.ndarray]:
     return rng.normal(size=(60, 5)), rng.integers(labels, size=60)
 
 
-def test_exclusive_labels_with_weights_are_those_of_scikit_learn():
-    x, y = data(3)
+@pytest.mark.parametrize("labels", [2, 3])
+def test_exclusive_labels_with_weights_are_those_of_scikit_learn(labels):
+    x, y = data(labels)
     weights = np.linspace(0.1, 2, 60)
     expected = LogisticRegression(C=1 / 0.7, tol=1e-10, max_iter=5000).fit(x, y, sample_weight=weights)
-    actual = fit(x, np.eye(3)[y], weights, penalty=0.7, exclusive=True, steps=2000)
-    np.testing.assert_allclose(probabilities(actual.logits(x), exclusive=True), expected.predict_proba(x), atol=1e-4)
+    actual = fit(x, np.eye(labels)[y], weights, penalty=0.7, exclusive=True)
+    np.testing.assert_allclose(probabilities(actual.logits(x), exclusive=True), expected.predict_proba(x), atol=1e-3)
 
 
 def test_independent_labels_are_one_regression_each():
     x, y = data(4)
     targets = np.stack([y % 2, y // 2], axis=1).astype(float)
-    actual = probabilities(
-        fit(x, targets, np.ones(60), penalty=0.5, exclusive=False, steps=2000).logits(x), exclusive=False
-    )
+    actual = probabilities(fit(x, targets, np.ones(60), penalty=0.5, exclusive=False).logits(x), exclusive=False)
     for label in range(2):
         single = LogisticRegression(C=1 / 0.5, tol=1e-10, max_iter=5000).fit(x, targets[:, label])
-        np.testing.assert_allclose(actual[:, label], single.predict_proba(x)[:, 1], atol=1e-4)
+        np.testing.assert_allclose(actual[:, label], single.predict_proba(x)[:, 1], atol=1e-3)
 
 
-def test_soft_targets_without_features_are_their_weighted_mean():
-    x, targets = np.zeros((2, 1)), np.array([[0.9, 0.1], [0.3, 0.7]])
-    actual = fit(x, targets, np.array([1.0, 3.0]), penalty=1, exclusive=True, steps=100)
-    np.testing.assert_allclose(probabilities(actual.logits(x[:1]), exclusive=True), [[0.45, 0.55]], atol=1e-5)
-    actual = fit(x, targets, np.array([1.0, 3.0]), penalty=1, exclusive=False, steps=100)
-    assert actual.bias == pytest.approx(logit([0.45, 0.55]), abs=1e-4)
+def test_a_label_without_rows_is_never_answered_and_one_label_alone_always():
+    x, y = data(2)
+    absent = fit(x, np.eye(3)[y], np.ones(60), penalty=1, exclusive=True).logits(x)
+    assert (absent.argmax(1) < 2).all()
+    alone = fit(x, np.eye(3)[y * 0 + 1], np.ones(60), penalty=1, exclusive=True).logits(x)
+    assert (alone.argmax(1) == 1).all()
+    either = fit(x, np.tile([0.0, 1.0], (60, 1)), np.ones(60), penalty=1, exclusive=False).logits(x)
+    assert (either[:, 0] < 0).all() and (either[:, 1] > 0).all()
 
 
 def test_every_class_gets_its_most_confident_rows_and_the_weight_of_its_labelled_rows():
@@ -87,7 +88,7 @@ def accuracy(found: Round, x: np.ndarray, y: np.ndarray, view: int = 0) -> float
 def test_clusters_are_found_from_few_labels():
     x, y = clusters(600, spread=1.5)
     targets, free = np.eye(2)[y[:6]], x[6:]
-    alone = fit(x[:6], targets, np.ones(6), penalty=1.0, exclusive=True, steps=50)
+    alone = fit(x[:6], targets, np.ones(6), penalty=1.0, exclusive=True)
     start, *actual = rounds([View(x[:6], free, [1.0])], targets, exclusive=True)
     np.testing.assert_allclose(start.models[0].weight, alone.weight)
     assert len(actual) == 3
@@ -119,16 +120,9 @@ def test_without_pseudo_labels_a_round_is_the_fit_of_the_labelled_rows(monkeypat
     targets = np.eye(2)[y[:10]]
     monkeypatch.setattr(self_training, "CONFIDENCE", 1.0)
     _, actual, *_ = rounds([View(x[:10], x[10:] * 0, [1.0])], targets, exclusive=True)
-    alone = fit(x[:10], targets, np.ones(10), penalty=1.0, exclusive=True, steps=50)
+    alone = fit(x[:10], targets, np.ones(10), penalty=1.0, exclusive=True)
     assert actual.pseudo_labels == 0
     np.testing.assert_allclose(actual.models[0].weight, alone.weight, atol=1e-3)
-
-
-def test_two_labels_have_the_penalty_of_scikit_learn():
-    x, y = data(2)
-    expected = LogisticRegression(C=1 / 3, tol=1e-10, max_iter=5000).fit(x, y)
-    actual = fit(x, np.eye(2)[y], np.ones(60), penalty=3, exclusive=True, steps=2000)
-    np.testing.assert_allclose(probabilities(actual.logits(x), exclusive=True), expected.predict_proba(x), atol=1e-4)
 
 
 def test_the_teacher_is_the_mean_of_calibrated_probabilities():

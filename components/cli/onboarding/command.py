@@ -4,38 +4,228 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+import numpy as np
 from pydantic import ValidationError
 
 from components.cli.common import NEXT, InitOptions
-from components.cli.onboarding.inspection import Facts, inspect
 from components.cli.onboarding.project import holds_lines, take_files, take_lines
-from components.cli.onboarding.proposal import Proposal, block_name, names_of, own_tokens
 from components.cli.onboarding.repository import PARAMS, commit_project, make_project
 from components.cli.onboarding.splits import split_files
 from components.core import threads
 from components.core.errors import ConfigError, DataError
 from components.core.outputs import check_output, write_named
 from components.core.processors import cores
+from components.data.facts import Facts
 from components.data.formats.lines import Reading
 from components.data.formats.tables import Layout
 from components.data.ingestion.readers import TEXT, form_for, raw_files, read_texts
 from components.data.sampling import Rows, read_rows
+from components.data.tasks.data import Examples
 from components.data.tasks.kinds import find_kind
-from components.data.tasks.reading.records import is_blank, is_no_number, label_text, labels_in, merged_numbers
-from components.data.understanding import text_column, understand
+from components.data.tasks.reading.labels import are_words, text_of
+from components.data.tasks.reading.records import is_blank, label_text, labels_in, merged_numbers
+from components.data.understanding import Understanding, text_columns, understand
+from components.learners.task_models.extent import Extent, reading_of
+from components.learners.words import UNSPACED
 from components.pipeline.dvc_yaml import refuse_other_pipeline, write_dvc_yaml
+from components.settings.completion import CHARACTERS, LEAST_WORDS, PASSES
+from components.settings.contrastive import ROWS, ContrastiveSettings, steps_of
 from components.settings.data import CorpusSource
 from components.settings.formats import is_table
 from components.settings.loading import load_params
-from components.settings.tasks import KINDS, TaskSource
+from components.settings.minutes import FIRST_MINUTES
+from components.settings.tasks import KINDS, OF_ONE_TEXT, TaskSource
 
 if TYPE_CHECKING:
     from components.cli.onboarding.starts import Measured
+
+
+#: Labels that are listed in a comment.
+_LABELS: Final = 6
+#: Column of the comments.
+_COLUMN: Final = 58
+#: Characters per piece at least. In languages without spaces, pieces of a vocabulary of another language are single
+#: characters.
+_CHARACTERS, _CHARACTERS_UNSPACED = 3.5, 1.2
+#: Special pieces of a text or a pair of texts.
+_SPECIAL: Final = 4
+#: Minutes of the stages of a run without training: reading, evaluation, report, registration.
+_FIXED: Final = 1.5
+
+
+@dataclass
+class Proposal:
+    """The proposed settings.
+
+    Attributes:
+        own_tokens: budget of an own language model; 0: none.
+        speed: tokens per second of its training.
+        unlabelled: text without labels: paths, or paths with columns.
+        minutes: limit of the ways to learn of an encoder.
+        others: other columns that may be labels.
+    """
+
+    name: str
+    task: dict[str, Any]
+    facts: Facts
+    start: Measured | None = None
+    own_tokens: int = 0
+    speed: float = 0.0
+    unlabelled: list[str | dict[str, str]] = field(default_factory=list)
+    minutes: float = FIRST_MINUTES
+    others: list[str] = field(default_factory=list)
+
+    @property
+    def reading(self) -> Extent:
+        """What is read of a text."""
+        if self.start is not None:
+            return self.start.reading
+        # There is no tokenizer yet.
+        per_piece = _CHARACTERS_UNSPACED if self.facts.language in UNSPACED else _CHARACTERS
+        pieces = int(self.facts.long / per_piece) + _SPECIAL
+        return reading_of(np.array([pieces]), single=self.facts.kind in OF_ONE_TEXT)
+
+    @property
+    def folds(self) -> int:
+        """Folds of the cross-validation: fewer where each costs a training."""
+        return 5 if self.start is None and not self.own_tokens else 3
+
+    @property
+    def expected_minutes(self) -> float:
+        """Expected minutes of the first run."""
+        train, test = self.facts.rows["train"], self.facts.rows["test"]
+        minutes = _FIXED + 0.2 + train * (self.folds + 1) / 60_000
+        if self.start is not None:
+            minutes += (train + test) / self.start.texts_per_second / 60 + self._learning
+        elif self.own_tokens:
+            minutes += self.own_tokens / self.speed / 60 + 2.0
+        return minutes
+
+    @property
+    def _learning(self) -> float:
+        """Minutes of contrastive training of some passes, in every fold and at the end."""
+        assert self.start is not None
+        train = min(self.facts.rows["train"], 2_000)
+        steps = steps_of(ContrastiveSettings().epochs, epoch=train / ROWS)
+        cost = 3 * ROWS * steps * (self.folds + 1) / self.start.texts_per_second / 60
+        return 0.0 if self.start.large else min(cost, self.minutes)
+
+    def text(self) -> str:
+        """The content of params.yaml."""
+        head = [
+            f"# {self.name}: {self.facts.kind}, language {self.facts.language}, written by headstart init.",
+            "# Every other key has a default: headstart check --settings",
+        ]
+        rows = [*self._data(), *self._models()]
+        return "\n".join([*head, *(f"{key.ljust(_COLUMN)} # {why}" if why else key for key, why in rows)]) + "\n"
+
+    def _data(self) -> Iterator[tuple[str, str]]:
+        """Lines of the section `data` with their comments."""
+        facts = self.facts
+        comments = {
+            "path": "folder of the files",
+            "kind": "others: docs/tasks.md",
+            "train": f"{facts.rows['train']:,} rows are learned",
+            "test": f"{facts.rows['test']:,} rows are only scored",
+            "dev": "not used for choices: selection: budget",
+            "text": "column of the text",
+            "label": "column of the label" + (f"; or {', '.join(self.others[:4])}" if self.others else ""),
+            "group": "the rows of a group are in one split and one fold; null: rows are independent",
+            "language": "selects baselines",
+        }
+        if held_out := facts.counts["test_rows_held_out"]:
+            of = "group" if "group" in self.task else "text"
+            comments["test"] = f"{held_out:,} rows of train are held out, by a hash of the {of}"
+        yield from (("data:", ""), ("  tasks:", ""), (f"    {self.name}:", ""))
+        for key, value in self.task.items():
+            yield f"      {key}: {_flow(value)}", comments.get(key, "")
+        if self.start is not None and facts.kind in OF_ONE_TEXT and not are_words(map(text_of, facts.classes)):
+            names = [json.dumps(name, ensure_ascii=False) for name in sorted(facts.classes)[:_LABELS]]
+            texts = ", ".join(f"{name}: ..." for name in names)
+            yield f"      # label_texts: {{{texts}}}", "meaning of each label in a few words, for the encoder"
+        yield f"      folds: {self.folds}", "of the cross-validation within the labels, by which systems are chosen"
+        if self.start is not None or self.own_tokens:
+            yield "      seeds: [0]", "more seeds measure the noise of training: [0, 1, 2]"
+        if self.unlabelled:
+            yield f"  unlabelled: {_flow(self.unlabelled)}", "text without labels, beside the texts of train"
+
+    def _models(self) -> Iterator[tuple[str, str]]:
+        """Lines of the sections `pretrain` and `finetune` with their comments."""
+        start, reading = self.start, self.reading
+        windows = [(f"    chunk: {reading.chunk}", "long texts are read in windows of so many pieces")]
+        windows = [] if reading.chunk is None else windows
+        if start is not None:
+            ways, reason = "", "limit of all ways to learn that are tried"
+            if start.large:
+                ways, reason = ", ways: [features]", "only heads on frozen features: its embeddings are large"
+            speed = f"{start.parameters / 1e6:.0f} M parameters, {start.texts_per_second:,.0f} texts/s here"
+            yield from (
+                ("pretrain:", ""),
+                (f"  {start.name}:", speed),
+                (f"    source: {_flow(str(start.folder))}", ""),
+                (f"    digest: {start.digest}", ""),
+                ("finetune:", ""),
+                (f"  {start.name}:", "the recipe for imported encoders; `headstart check --settings` shows all keys"),
+                (f"    max_length: {reading.max_length}", f"pieces of a text; {reading.cut:.1%} are longer"),
+                *windows,
+                (f"    auto: {{minutes: {self.minutes:g}{ways}}}", reason),
+            )
+        elif self.own_tokens:
+            yield from (
+                ("pretrain:", ""),
+                ("  ulmfit:", f"a language model of the text, about {self.speed:,.0f} tokens/s here"),
+                ("    model: {embedding: 320, hidden: 640, layers: 2, static: 320}", ""),
+                (f"    training: {{tokens: {self.own_tokens}, vectors: true}}", ""),
+                ("finetune:", ""),
+                ("  ulmfit:", ""),
+                (f"    max_length: {reading.max_length}", "pieces of a text, estimated from characters"),
+                *windows,
+            )
+        else:
+            yield "pretrain: {}", "words models only; with an encoder: headstart init FILE --start FOLDER --overwrite"
+
+
+def _flow(value: Any) -> str:
+    """A value in YAML's flow style; JSON is a subset of it."""
+    plain = isinstance(value, str) and re.fullmatch(r"[A-Za-z][A-Za-z0-9_./-]*", value) is not None
+    if plain and value.lower() not in ("null", "true", "false", "yes", "no", "on", "off", "y", "n"):
+        return str(value)
+    return json.dumps(value, ensure_ascii=False)
+
+
+def own_tokens(characters: int, *, speed: float, minutes: float) -> int:
+    """Budget of an own language model: `PASSES` over the text, at most `minutes`; 0 if the text is too short.
+
+    Args:
+        speed: tokens per second.
+    """
+    words = characters / CHARACTERS
+    if words < LEAST_WORDS:
+        return 0
+    tokens = min(PASSES * 1.4 * words, 60 * minutes * speed)
+    return max(100_000, int(tokens // 100_000) * 100_000)
+
+
+def block_name(text: str) -> str:
+    """A name for a block, from the name of a file or folder."""
+    return re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-") or "task"
+
+
+def names_of(starts: Sequence[str]) -> Mapping[str, str]:
+    """Start -> name of its block; different for different starts."""
+    names: dict[str, str] = {}
+    for start in starts:
+        name = block_name(Path(start.partition("@")[0]).name)
+        while name in names.values():
+            name += "-2"
+        names[start] = name
+    return names
 
 
 @dataclass
@@ -73,12 +263,14 @@ def init(options: InitOptions, *, root: Path) -> list[str]:
     without = _without_labels(samples, keys)
     left_out = [f"warning: {files[split].name} {why}" for split, why in without.items()]
     files = {split: file for split, file in files.items() if split not in without}
-    keys, grouped = _with_group(keys, meant.group, [samples[split] for split in files], options)
+    keys, grouped = _with_group(keys, meant, [samples[split] for split in files], options)
     # Checked before anything is written.
     source = _source(name, keys, files)
-    facts = _inspected(name, source, language=options.language)
+    examples = _read(name, source)
+    facts = Facts(source.kind, examples)
+    facts.language = options.language or facts.language
     texts = [_text(path.resolve(), like=keys.get("text"), root=root) for path in options.unlabelled]
-    measured = _measured(options, source, name)
+    measured = _measured(options, source, examples)
     start = _best(measured)
     said = _starts_in_words(measured, start) if measured or texts else [_advice(facts)]
     made = make_project(root)
@@ -136,7 +328,7 @@ def _without_labels(samples: Mapping[str, Rows], keys: Mapping[str, Any]) -> dic
     if label is None or keys["kind"] == "multilabel":
         return {}
     given = {
-        split: {_class_name(row[label]) for row in rows.rows if not is_blank(row.get(label))}
+        split: {_class_name(value) for value in rows.columns.get(label, ()) if not is_blank(value)}
         for split, rows in samples.items()
     }
     same = merged_numbers(name for names in given.values() for name in names)
@@ -161,23 +353,16 @@ def _class_name(value: Any) -> str:
 
 
 def _with_group(
-    keys: dict[str, Any], proposed: tuple[str, str] | None, samples: Sequence[Rows], options: InitOptions
+    keys: dict[str, Any], meant: Understanding, samples: Sequence[Rows], options: InitOptions
 ) -> tuple[dict[str, Any], list[str]]:
     """Add what is done with rows without a label, and the group; with the column of the group and why, in words."""
-    label = keys.get("label", keys.get("score", "label"))
-    if options.no_label:
-        keys = keys | {"no_label": options.no_label}
-    elif "no_label" in KINDS[keys["kind"]] and any(
-        is_blank(row.get(label)) or ("score" in keys and is_no_number(row.get(label)))
-        for rows in samples
-        for row in rows.rows
-    ):
-        keys = keys | {"no_label": "drop"}
+    lacks = "no_label" in KINDS[meant.kind] and any(None in meant.targets(rows) for rows in samples)
+    keys = keys | ({"no_label": options.no_label or "drop"} if options.no_label or lacks else {})
     if options.group:
         return keys | {"group": options.group}, [f"column {options.group!r} is the group (--group)"]
-    if proposed is None or any(proposed[0] not in rows.columns for rows in samples):
+    if meant.group is None or any(meant.group[0] not in rows.columns for rows in samples):
         return keys, []
-    name, why = proposed
+    name, why = meant.group
     return keys | {"group": name}, [f"{why} (--group names another column, group: null means none)"]
 
 
@@ -186,15 +371,14 @@ def _block(keys: Mapping[str, Any], facts: Facts, files: Mapping[str, str]) -> d
     split = {split: files.get(split) for split in ("train", "dev", "test") if split in files or split != "dev"}
     block = {"kind": facts.kind} | split | {key: value for key, value in keys.items() if key != "kind"}
     block |= {"language": facts.language} if facts.language != "en" else {}
-    return block | ({"empty": "drop"} if facts.empty else {})
+    return block | ({"empty": "drop"} if facts.of_any("empty") else {})
 
 
-def _inspected(name: str, source: TaskSource, *, language: str | None) -> Facts:
+def _read(name: str, source: TaskSource) -> Examples:
     try:
-        facts = inspect(name, source)
+        return find_kind(source.kind, key=f"data.tasks.{name}.kind").read(name, source)
     except DataError as error:
         raise _for_user(error) from error
-    return replace(facts, language=language) if language else facts
 
 
 #: Keys of params.yaml in messages, which a user of `init` does not have yet -> the flag that sets them.
@@ -237,13 +421,13 @@ def _best(measured: Sequence[Measured]) -> Measured | None:
     return max(measured, key=lambda start: -math.inf if math.isnan(start.logme) else start.logme, default=None)
 
 
-def _measured(options: InitOptions, source: TaskSource, name: str) -> list[Measured]:
+def _measured(options: InitOptions, source: TaskSource, examples: Examples) -> list[Measured]:
     if not options.start:
         return []
     from components.cli.onboarding.starts import measure
 
     threads.use(cores())
-    examples, blocks = find_kind(source.kind).read(name, source), names_of(options.start)
+    blocks = names_of(options.start)
     alone = len(options.start) == 1
     return [measure(start, examples, source=source, name=blocks[start], alone=alone) for start in options.start]
 
@@ -253,7 +437,7 @@ def _text(path: Path, *, like: str | None, root: Path) -> _Text:
     files = raw_files(path)[0]
     column = "text"
     if form_for(files[0]) != TEXT:
-        column = text_column(read_rows(files[0]), like=like)
+        column = text_columns(read_rows(files[0]), like=[like] if like else ())[0]
     source = CorpusSource(path=_relative(path, root), text=column)
     characters = sum(len(text) for file in files for _, text, _ in read_texts(file, source, Reading()))
     return _Text(path, source, characters)

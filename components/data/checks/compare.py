@@ -1,15 +1,14 @@
 """Comparison of the statistics of two versions of the data (`components.data.checks.measure`)."""
 
 import math
-from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from components.data.checks.measure import Statistics
-from components.settings.checks import ChecksSettings, Rule
+from components.settings.checks import ChecksSettings
 
 #: Number of names or shares that a message lists.
 _LISTED = 3
@@ -42,29 +41,26 @@ class Violation(NamedTuple):
     noted: bool = False
 
 
-@dataclass(frozen=True)
-class Finding:
-    """A violation by its rule; `note` ends no run. `where`: the unit and its files."""
+class Finding(NamedTuple):
+    """A violation in words, with its place, and its rule; `note` ends no run."""
 
-    violation: Violation
-    rule: Rule | Literal["note"]
-    where: str
+    text: str
+    rule: str
 
     def __str__(self) -> str:
-        check, text, positions, _ = self.violation
-        first = f", first at {', '.join(positions)}" if positions else ""
-        return f"{self.where}{first}): {text} (checks.{check}: {self.rule})"
+        return self.text
 
 
-def findings(
-    violations: Iterator[Violation], settings: ChecksSettings, *, unit: str, where: str, first: bool = False
-) -> list[Finding]:
-    """Violations of checks that are not switched off; a first version is only warned about."""
-    return [
-        Finding(violation, "warn" if first else "note" if violation.noted else rule, f"{unit} ({where}")
-        for violation in violations
-        if (rule := getattr(settings, violation.check)) != "off"
-    ]
+def findings(violations: Iterable[Violation], settings: ChecksSettings, *, where: str, first: bool) -> list[Finding]:
+    """Violations of checks that are not switched off; a first version is only warned about. `where`: the unit, and its
+    files in a parenthesis that is open."""
+    results = []
+    for check, text, positions, noted in violations:
+        if (rule := getattr(settings, check)) != "off":
+            rule = "warn" if first else "note" if noted else rule
+            at = f", first at {', '.join(positions)}" if positions else ""
+            results.append(Finding(f"{where}{at}): {text} (checks.{check}: {rule})", rule))
+    return results
 
 
 def compare(
@@ -127,47 +123,35 @@ def _by_chance(count: int, rows: int, before: int, earlier: int) -> bool:
 
 
 def distributions(new: Statistics, old: Statistics) -> Iterator[Violation]:
-    """Shares that have changed. Another balance of the labels is noted where it comes from added rows, not from lost
-    ones: whoever adds rows of rare classes intends it."""
+    """Shares whose total variation distance is larger than allowed, and not by chance. Another balance of the labels is
+    noted where it comes from added rows, not from lost ones: whoever adds rows of rare classes intends it."""
+    import pandas as pd
+
     for check, key, allowed, words in _DISTRIBUTIONS:
-        counts, earlier = new[key], old[key]
-        distance, p = different(counts, earlier)
-        if distance > allowed and p < ERROR:
-            largest = _largest_changes(counts, earlier)
-            listed = ", ".join(f"{_named(check, name)} {before:.1%} -> {now:.1%}" for name, before, now in largest)
-            text = f"{words} changed: {listed}; distance {distance:.2f}, allowed {allowed:g}; p = {p:.1g}"
-            name, before, now = largest[0]
+        counts = pd.DataFrame({"before": old[key], "now": new[key]}, dtype=float).fillna(0).sort_index()
+        shares = counts / counts.sum()
+        change = (shares.now - shares.before).abs()
+        if (distance := change.sum() / 2) > allowed and (p := _probability(counts.to_numpy())) < ERROR:
+            largest = shares.loc[change.sort_values(ascending=False, kind="stable").index[:_LISTED]]
+            listed = [f"{_named(check, name)} {before:.1%} -> {now:.1%}" for name, before, now in largest.itertuples()]
+            text = f"{words} changed: {', '.join(listed)}; distance {distance:.2f}, allowed {allowed:g}; p = {p:.1g}"
+            name, before, now = next(largest.itertuples())
             positions = new["positions"].get(f"script:{name}", ()) if check == "language" and now > before else ()
-            lost = (Counter(earlier) - Counter(counts)).total() / sum(earlier.values())
+            lost = (counts.before - counts.now).clip(0).sum() / counts.before.sum()
             yield Violation(check, text, positions, noted=check == "class_balance" and lost < 0.5 * allowed)
 
 
-def different(new: Mapping[str, int], old: Mapping[str, int]) -> tuple[float, float]:
-    """Total variation distance between two samples over categories, and the p-value of a G-test of homogeneity.
-
-    Categories with an expected count below 5 are added up.
-    """
-    names = sorted({*new, *old})
-    counts = np.array([[new.get(name, 0) for name in names], [old.get(name, 0) for name in names]], dtype=np.float64)
-    if len(names) < 2 or not counts.sum(1).all():
-        return 0.0, 1.0
-    shares = counts / counts.sum(1, keepdims=True)
-    distance = float(0.5 * np.abs(shares[0] - shares[1]).sum())
-    rare = (counts.sum(1, keepdims=True) * counts.sum(0) / counts.sum()).min(0) < _EXPECTED
-    counts = np.column_stack([counts[:, ~rare], counts[:, rare].sum(1)])
-    counts = counts[:, counts.sum(0) > 0]
-    if counts.shape[1] < 2:
-        return distance, 1.0
+def _probability(counts: NDArray[np.float64]) -> float:
+    """The p-value of a G-test of homogeneity of two samples, counts (categories, 2); categories with an expected count
+    below 5 are added up."""
     from scipy.stats import chi2_contingency
 
-    return distance, float(chi2_contingency(counts, correction=False, lambda_="log-likelihood").pvalue)
-
-
-def _largest_changes(new: Mapping[str, int], old: Mapping[str, int]) -> list[tuple[str, float, float]]:
-    """(category, share before, share now) of the largest changes of a share."""
-    totals = sum(new.values()), sum(old.values())
-    changes = [(name, old.get(name, 0) / totals[1], new.get(name, 0) / totals[0]) for name in {*new, *old}]
-    return sorted(changes, key=lambda change: (-abs(change[2] - change[1]), change[0]))[:_LISTED]
+    rare = (counts.sum(1, keepdims=True) * counts.sum(0) / counts.sum()).min(1) < _EXPECTED
+    counts = np.vstack([counts[~rare], counts[rare].sum(0)])
+    counts = counts[counts.sum(1) > 0]
+    return (
+        float(chi2_contingency(counts, correction=False, lambda_="log-likelihood").pvalue) if len(counts) > 1 else 1.0
+    )
 
 
 def _named(check: str, key: str) -> str:

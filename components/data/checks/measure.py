@@ -17,13 +17,13 @@ Statistics of files add up to the statistics of their corpus. The statistics of 
 import json
 import unicodedata
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from hashlib import blake2b
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -49,7 +49,7 @@ from components.settings.formats import is_table
 from components.settings.tasks import SPLITS, TaskSource
 
 #: Incremented when the same file gives other statistics.
-VERSION = 4
+VERSION = 5
 CACHE = Path(".headstart/statistics")
 #: Maximum number of files in the cache; those that were not used for the longest time are deleted first.
 CACHED = 5_000
@@ -65,15 +65,14 @@ SUMS = ("rows", "empty", "duplicates", "conflicts")
 COUNTS = ("classes", "lengths", "scripts")
 
 Statistics = dict[str, Any]
+T = TypeVar("T")
 #: Text, position (`train.jsonl:17`, or an id), labels, and labels in the data files where a person has given others.
 Item = tuple[str, str, tuple[str, ...], tuple[str, ...] | None]
 
 
 def measure(items: Iterable[Item], *, columns: Sequence[str] = ()) -> Statistics:
     """The statistics of rows, read once. Memory grows with the number of distinct labelled texts only."""
-    sums = Counter(dict.fromkeys(SUMS, 0))
-    counts: dict[str, Counter[str]] = {name: Counter() for name in COUNTS}
-    positions: dict[str, list[str]] = {}
+    total = combine([]) | {"columns": list(columns)}
     labels_of: dict[bytes, tuple[str, ...]] = {}
     rows_of: Counter[bytes] = Counter()
     conflicting: set[bytes] = set()
@@ -90,33 +89,28 @@ def measure(items: Iterable[Item], *, columns: Sequence[str] = ()) -> Statistics
                     conflicting.add(key)
                     problems.append("conflicts")
             script = script_of(text[:EXCERPT])
-            counts["scripts"][script] += 1
-            counts["lengths"][str(int(2 * np.log2(1 + len(text))))] += 1
-            counts["classes"].update(labels if written is None else written)
-            sums["rows"] += 1
-            if counts["scripts"][script] == 1:
-                problems.append(f"script:{script}")
+            problems += [f"script:{script}"] * (script not in total["scripts"])
+            total["scripts"][script] += 1
+            total["lengths"][str(int(2 * np.log2(1 + len(text))))] += 1
+            total["classes"].update(labels if written is None else written)
+            total["rows"] += 1
         for problem in problems:
-            sums[problem] += problem in ("empty", "duplicates")
-            if len(listed := positions.setdefault(problem, [])) < NAMED:
+            if problem in ("empty", "duplicates"):
+                total[problem] += 1
+            if len(listed := total["positions"].setdefault(problem, [])) < NAMED:
                 listed.append(position)
-    sums["conflicts"] = sum(rows_of[key] for key in conflicting)
-    totals = {name: sums[name] for name in SUMS} | {name: dict(counted) for name, counted in counts.items()}
-    return totals | {"columns": list(columns), "content": content.hexdigest(), "positions": positions}
+    return total | {"conflicts": sum(rows_of[key] for key in conflicting), "content": content.hexdigest()}
 
 
 def combine(parts: Sequence[Statistics]) -> Statistics:
     """The statistics of several files together; duplicates and conflicts within files are counted."""
-    total = measure(())
-    total["content"] = ""
-    for part in parts:
-        total |= {name: total[name] + part[name] for name in SUMS}
-        total |= {name: dict(Counter(total[name]) + Counter(part[name])) for name in COUNTS}
-        total["columns"] += [name for name in part["columns"] if name not in total["columns"]]
-        for problem, positions in part["positions"].items():
-            listed = total["positions"].setdefault(problem, [])
-            listed += positions[: NAMED - len(listed)]
-    return total
+    total: Statistics = {name: sum(part[name] for part in parts) for name in SUMS}
+    total |= {name: sum((Counter(part[name]) for part in parts), Counter[str]()) for name in COUNTS}
+    positions: dict[str, list[str]] = {}
+    for problem, listed in (entry for part in parts for entry in part["positions"].items()):
+        positions[problem] = [*positions.get(problem, []), *listed][:NAMED]
+    columns = list(dict.fromkeys(name for part in parts for name in part["columns"]))
+    return total | {"columns": columns, "content": "", "positions": positions}
 
 
 @cache
@@ -183,21 +177,22 @@ def corpus_unit(name: str, source: CorpusSource | ParallelSource, *, cluster: Cl
     paths = raw_files(Path(source.path))[0]
     digests = _digests(paths)
     # The name is part of the positions.
-    names = [(path.name, digest) for path, digest in zip(paths, digests, strict=True)]
-    keys = [digest_of("statistics", VERSION, *each, settings) for each in names]
-    statistics = {key: kept[0] for key in keys if (kept := _kept(key))}
-    if missing := {key: path for key, path in zip(keys, paths, strict=True) if key not in statistics}:
-        size = sum(path.stat().st_size for path in missing.values())
+    keys = [
+        digest_of("statistics", VERSION, path.name, each, settings) for path, each in zip(paths, digests, strict=True)
+    ]
+
+    def measured(files: Mapping[str, Path]) -> list[Facts]:
+        size = sum(path.stat().st_size for path in files.values())
         with sharded(CACHE / name, settings=cluster, size=size) as steps:
             items = {
                 key: MeasuredFile(path.name, steps.work.publish(path, f"{key}-{path.name}"), source)
-                for key, path in missing.items()
+                for key, path in files.items()
             }
-            for key, facts in zip(items, steps.map(measure_file, items), strict=True):
-                statistics[key] = facts
-                _keep(key, [facts])
+            return steps.map(measure_file, items)
+
+    statistics = _kept(dict(zip(keys, paths, strict=True)), measured)
     # Twelve digits suffice to tell files apart.
-    parts = [(file, digest[:12], statistics[key]) for (file, digest), key in zip(names, keys, strict=True)]
+    parts = [(path.name, each[:12], statistics[key]) for path, each, key in zip(paths, digests, keys, strict=True)]
     digest = digest_text("".join(digests) + settings)
     return Unit(name, source.path, digest, combine([each for _, _, each in parts]), parts=parts)
 
@@ -215,10 +210,7 @@ def task_units(name: str, source: TaskSource) -> list[Unit]:
     # A column of languages decides which rows are learned.
     settings = source.model_dump_json(exclude=OF_RUNS - {"language"} if source.languages else OF_RUNS)
     key = digest_of("statistics", VERSION, [str(path) for path in paths], _digests(paths), name, settings)
-    measured = _kept(key)
-    if measured is None:
-        measured = _of_task(name, source)
-        _keep(key, measured)
+    measured = _kept({key: name}, lambda _: [_of_task(name, source)])[key]
     return [
         Unit(
             f"{name} {split}",
@@ -270,14 +262,10 @@ def _items(
 def _columns(path: Path, source: TaskSource | None = None) -> list[str]:
     """The names of the columns of a table: of its header, or of its first row; empty for other formats."""
     layout = PLAIN if source is None else layout_of(source, "", nested=True)
-    try:
-        form = form_of(path)
-        table = open_rows(path, layout=layout) if is_table(form) and form != "json" else None
-    except DataError:
-        return []
-    if table is None or not table.header:
-        return []
-    return table.names if table.fixed else sorted(table.names)
+    with suppress(DataError):
+        if is_table(form := form_of(path)) and form != "json" and (table := open_rows(path, layout=layout)).header:
+            return table.names if table.fixed else sorted(table.names)
+    return []
 
 
 def _digests(paths: Sequence[Path]) -> list[str]:
@@ -287,20 +275,21 @@ def _digests(paths: Sequence[Path]) -> list[str]:
         raise DataError(f"{error.filename}: cannot be read ({error.strerror})") from error
 
 
-def _kept(key: str) -> list[Statistics] | None:
-    path = CACHE / f"{key}.json"
-    try:
-        statistics: list[Statistics] = json.loads(path.read_text(encoding="utf-8"))
-        path.touch()
-    except (OSError, ValueError):
-        return None
-    return statistics
-
-
-def _keep(key: str, statistics: Sequence[Statistics]) -> None:
+def _kept(items: Mapping[str, T], measured: Callable[[Mapping[str, T]], Iterable[Any]]) -> dict[str, Any]:
+    """Key -> statistics: those that an earlier run has kept, and those that are measured now."""
+    results = {}
     # The cache only saves time.
-    with suppress(OSError, ArtifactError):
-        CACHE.mkdir(parents=True, exist_ok=True)
-        write_atomic(CACHE / f"{key}.json", json.dumps(statistics))
-        for old in sorted(CACHE.glob("*.json"), key=lambda file: file.stat().st_mtime)[:-CACHED]:
-            old.unlink(missing_ok=True)
+    for key in items:
+        with suppress(OSError, ValueError):
+            results[key] = json.loads((path := CACHE / f"{key}.json").read_text(encoding="utf-8"))
+            path.touch()
+    if missing := {key: item for key, item in items.items() if key not in results}:
+        new = dict(zip(missing, measured(missing), strict=True))
+        results |= new
+        with suppress(OSError, ArtifactError):
+            CACHE.mkdir(parents=True, exist_ok=True)
+            for key, statistics in new.items():
+                write_atomic(CACHE / f"{key}.json", json.dumps(statistics))
+            for old in sorted(CACHE.glob("*.json"), key=lambda file: file.stat().st_mtime)[:-CACHED]:
+                old.unlink(missing_ok=True)
+    return results

@@ -106,20 +106,18 @@ def _checked(unit: Unit, units: Sequence[Unit], versions: record.Record, setting
         splits = [each for each in units if each.task == unit.task]
         # The last versions that were accepted: also of a split that has not changed since.
         last = [each["statistics"] for split in splits for each in versions.get(split.name, []) if each["statistics"]]
-        now = [split.statistics for split in splits]
-        before_and_now = [{name for each in of for name in each["classes"]} for of in (last, now)]
-        names = (before_and_now[0], before_and_now[1])
-    violations = findings(
-        compare(unit.statistics, old, names), settings, unit=unit.name, where=unit.where, first=old is None
-    )
-    if before and old:
-        # New files are also compared alone: a few files in another language change the shares of a large corpus little.
-        added = [(name, statistics) for name, digest, statistics in unit.parts if digest not in before["files"]]
-        if 0 < len(added) < len(unit.parts):
-            parts = ", ".join(name for name, _ in added[:3]) + (" ..." if len(added) > 3 else "")
-            of_new = distributions(combine([statistics for _, statistics in added]), old)
-            where = f"{unit.where}: {parts}"
-            violations += findings(of_new, settings, unit=f"{unit.name}, new files", where=where)
+        names = (
+            {name for each in last for name in each["classes"]},
+            {name for split in splits for name in split.statistics["classes"]},
+        )
+    compared = compare(unit.statistics, old, names)
+    violations = findings(compared, settings, where=f"{unit.name} ({unit.where}", first=old is None)
+    # New files are also compared alone: a few files in another language change the shares of a large corpus little.
+    added = [(name, each) for name, digest, each in unit.parts if before and digest not in before["files"]]
+    if old and 0 < len(added) < len(unit.parts):
+        parts = ", ".join(name for name, _ in added[:3]) + (" ..." if len(added) > 3 else "")
+        of_new = distributions(combine([each for _, each in added]), old)
+        violations += findings(of_new, settings, where=f"{unit.name}, new files ({unit.where}: {parts}", first=False)
     entry = next((each for each in reversed(accepted) if each["digest"] == unit.digest), None)
     return Checked(unit, before, entry, violations)
 

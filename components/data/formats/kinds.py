@@ -147,7 +147,7 @@ def _are_rows(texts: Sequence[str]) -> bool:
 
 def are_labels(values: Sequence[str]) -> bool:
     """Whether lines are labels, few different ones, or tags of words."""
-    return len(set(values)) <= len(values) / 2 or _are_tags(part for value in values for part in value.split())
+    return len(set(values)) <= len(values) / 2 or are_tags(part for value in values for part in value.split())
 
 
 #: A number, `DESC:manner`, or a word in upper or in lower case, unlike the first word of a sentence.
@@ -166,7 +166,7 @@ def _are_first_labels(counts: Counter[str]) -> bool:
     return len(counts) <= min(200, lines / 2) and all(_FIRST_LABEL.fullmatch(word) for word in counts)
 
 
-def _are_tags(values: Iterable[str]) -> bool:
+def are_tags(values: Iterable[str]) -> bool:
     return all(re.fullmatch(r"O|[BIESLU]-\S+", value) for value in set(values))
 
 
@@ -197,10 +197,10 @@ def _sentences(texts: Sequence[str], *, spans: bool = False) -> str | None:
     if most not in range(2, 11) or count <= 0.95 * len(words):
         return None
     last = [cells[-1] for cells in words]
-    if spans and not (blank and _are_tags(last)):
+    if spans and not (blank and are_tags(last)):
         return None
     # Sentences may be long, and a table has no empty lines.
-    if blank > len(texts) / 100 or (_are_tags(last) and (blank or len(set(last)) > 1)):
+    if blank > len(texts) / 100 or (are_tags(last) and (blank or len(set(last)) > 1)):
         return "conllu" if most == 10 else "conll"
     return None
 

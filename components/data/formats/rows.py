@@ -46,10 +46,11 @@ __all__ = ["FORMATS", "Rejected", "Row", "Rows", "open_rows", "read_columns"]
 
 @dataclass(frozen=True)
 class Format:
-    """A format: its reader, and what a row is called in messages."""
+    """A format: its reader, what a row is called in messages, and the column of its id, if the format has one."""
 
     read: Reader
     unit: str = "line"
+    id: str | None = None
 
 
 FORMATS: Final = {
@@ -59,9 +60,9 @@ FORMATS: Final = {
     "json": Format(read_json, "row"),
     "parquet": Format(read_parquet, "row"),
     "workbook": Format(read_workbook, "row"),
-    "conll": Format(conll_rows),
-    "conllu": Format(conllu_rows),
-    "squad": Format(squad_rows, "question"),
+    "conll": Format(conll_rows, id="sent_id"),
+    "conllu": Format(conllu_rows, id="sent_id"),
+    "squad": Format(squad_rows, "question", "id"),
     "label-first": Format(read_label_first),
     "texts": Format(read_texts),
     "classes": Format(read_classes, "text"),

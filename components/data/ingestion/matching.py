@@ -2,20 +2,19 @@
 
 The texts are in memory, the documents are not: one batch of documents is in memory at a time.
 
-Arrays: n documents with w words, t texts, p hash permutations.
+Arrays: n documents, p hash permutations.
 """
 
-from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
 import numpy as np
-from numpy.typing import NDArray
 
 from components.data.formats.textkey import text_key
 from components.data.ingestion.cleaning import clean
 from components.data.ingestion.dedup import (
     NGRAM,
+    Documents,
     Shingles,
     Sketches,
     Words64,
@@ -33,86 +32,80 @@ HELD_OUT: Final = ("dev", "test")
 NEAR: Final = 0.8
 #: Values of the signatures of texts that are not compared with stored signatures.
 SEARCH_PERMUTATIONS: Final = 128
-#: Texts that are searched at once.
+#: Texts, and pairs of them, that are compared at once.
 BATCH: Final = 4096
 #: Words from which a text is also searched inside of documents. Shorter ones occur there by chance.
 LEAST_WORDS = 8
-Pairs = Iterator[tuple[int, int]]
 
 
 class TextSearch:
-    """The texts to find. `rows`: MinHash values per band."""
+    """The texts to find. `rows`: MinHash values per band; None: as many as the threshold allows."""
 
-    def __init__(self, texts: Sequence[str], *, shingles: Shingles | None, rows: int, threshold: float) -> None:
-        self.shingles, self.threshold = shingles, threshold
-        words, bounds = hashed_words(texts) if texts else (np.zeros(0, np.uint64), np.zeros(1, np.int64))
-        sums, inverse = word_sums(words)
-        lengths = np.diff(bounds)
-        #: Hash of all words of each text, and their number.
-        self._hashes = hash_between(sums, inverse, bounds[:-1], bounds[1:])
-        self._lengths = lengths
-        whole, inside = defaultdict[int, list[int]](list), defaultdict[int, list[int]](list)
-        for index in np.flatnonzero(lengths).tolist():
-            if lengths[index] < LEAST_WORDS:
-                whole[int(self._hashes[index])].append(index)
-            else:
-                first = bounds[index]
-                anchor = hash_between(sums, inverse, first, first + LEAST_WORDS)
-                inside[int(anchor)].append(index)
-        self._whole, self._inside = dict(whole), dict(inside)
-        self._whole_keys, self._inside_keys = (np.sort(np.fromiter(keys, np.uint64)) for keys in (whole, inside))
-        self._sketches = shingles.sketches(texts) if shingles and texts else np.zeros((0, 0), np.uint16)
-        # Texts without words would be near copies of each other's hash only.
-        self._rows = rows
-        self._bands: list[tuple[Words64, NDArray[np.int64]]] = []
-        for band in range(self._sketches.shape[1] // rows):
-            keys = band_key(self._sketches[:, band * rows : (band + 1) * rows])
-            order = np.argsort(keys, kind="stable")
-            self._bands.append((keys[order], order))
+    def __init__(
+        self, texts: Sequence[str], *, shingles: Shingles, rows: int | None = None, threshold: float = NEAR
+    ) -> None:
+        self._rows = rows or band_rows(threshold, permutations=shingles.permutations)
+        self._threshold = threshold
+        words, bounds = hashed_words(texts)
+        sums = word_sums(words)
+        first, last = bounds[:-1], bounds[1:]
+        self._lengths = last - first
+        self._hashes = hash_between(*sums, first, last)
+        # Texts without words would be copies of each other.
+        wordy = np.flatnonzero(self._lengths)
+        keys, order = _sorted(hash_between(*sums, first, np.minimum(first + LEAST_WORDS, last))[wordy])
+        self._beginnings = keys, wordy[order]
+        self._sketches = shingles.sketches(texts)
+        self._bands = [_sorted(keys) for keys in self._keys(self._sketches)]
 
-    def exact(self, documents: Sequence[str]) -> Pairs:
-        """(document, text) of every text that occurs in a document, by the index in `documents`; each pair once."""
-        for first, last in blocks(documents):
-            yield from ((first + inside, text) for inside, text in self._exact(documents[first:last]))
-
-    def _exact(self, documents: Sequence[str]) -> Pairs:
-        words, bounds = hashed_words(documents)
-        sums, inverse = word_sums(words)
-        if self._whole:
-            hashes = hash_between(sums, inverse, bounds[:-1], bounds[1:])
+    def exact(self, documents: Sequence[str]) -> Iterator[tuple[int, int]]:
+        """(document, text) of every text that occurs in a document, by the index in `documents`; each pair once. A text
+        of fewer than `LEAST_WORDS` words occurs in a document only if it is the whole one."""
+        for start, stop in blocks(documents):
+            words, bounds = hashed_words(documents[start:stop])
+            sums = word_sums(words)
             lengths = np.diff(bounds)
-            for index in np.flatnonzero(_among(hashes, self._whole_keys) & (lengths > 0)).tolist():
-                for text in self._whole[int(hashes[index])]:
-                    if self._lengths[text] == lengths[index]:
-                        yield index, text
-        if self._inside and len(words) >= LEAST_WORDS:
-            starts = np.arange(len(words) - LEAST_WORDS + 1)
-            anchors = hash_between(sums, inverse, starts, starts + LEAST_WORDS)
-            seen: set[tuple[int, int]] = set()
-            for start in np.flatnonzero(_among(anchors, self._inside_keys)).tolist():
-                index = int(np.searchsorted(bounds, start, side="right")) - 1
-                for text in self._inside[int(anchors[start])]:
-                    end = start + int(self._lengths[text])
-                    fits = end <= bounds[index + 1] and hash_between(sums, inverse, start, end) == self._hashes[text]
-                    if fits and (index, text) not in seen:
-                        seen.add((index, text))
-                        yield index, text
+            short = np.flatnonzero((lengths > 0) & (lengths < LEAST_WORDS))
+            inside = np.arange(max(len(words) - LEAST_WORDS + 1, 0))
+            first, last = np.append(bounds[short], inside), np.append(bounds[short + 1], inside + LEAST_WORDS)
+            places, texts = _equal(hash_between(*sums, first, last), *self._beginnings)
+            first, last = first[places], first[places] + self._lengths[texts]
+            document = np.searchsorted(bounds, first, side="right") - 1
+            fits = last <= bounds[document + 1]
+            fits[fits] = hash_between(*sums, first[fits], last[fits]) == self._hashes[texts[fits]]
+            yield from sorted({*zip((start + document[fits]).tolist(), texts[fits].tolist(), strict=True)})
 
     def near(self, sketches: Sketches) -> Iterator[tuple[int, int, float]]:
         """(document, text, similarity) of every near copy; the documents by their index in `sketches` (n, p)."""
-        best: dict[tuple[int, int], float] = {}
-        for band, (keys, order) in enumerate(self._bands):
-            wanted = band_key(sketches[:, band * self._rows : (band + 1) * self._rows])
-            left = np.searchsorted(keys, wanted, side="left")
-            right = np.searchsorted(keys, wanted, side="right")
-            for document in np.flatnonzero(right > left).tolist():
-                texts = order[left[document] : right[document]]
-                similar = (self._sketches[texts] == sketches[document]).mean(axis=1)
-                for text, similarity in zip(texts.tolist(), similar.tolist(), strict=True):
-                    if similarity >= self.threshold:
-                        best[document, text] = similarity
-        for (document, text), similarity in sorted(best.items()):
-            yield document, text, similarity
+        count = max(len(self._sketches), 1)
+        pairs = np.zeros(0, np.int64)
+        for keys, band in zip(self._keys(sketches), self._bands, strict=True):
+            documents, texts = _equal(keys, *band)
+            pairs = np.union1d(pairs, documents * count + texts)
+        for start in range(0, len(pairs), BATCH):
+            documents, texts = np.divmod(pairs[start : start + BATCH], count)
+            similar = (self._sketches[texts] == sketches[documents]).mean(axis=1)
+            near = similar >= self._threshold
+            yield from zip(documents[near].tolist(), texts[near].tolist(), similar[near].tolist(), strict=True)
+
+    def _keys(self, sketches: Sketches) -> list[Words64]:
+        starts = range(0, sketches.shape[1] // self._rows * self._rows, self._rows)
+        return [band_key(sketches[:, start : start + self._rows]) for start in starts]
+
+
+def _sorted(keys: Words64) -> tuple[Words64, Documents]:
+    order = np.argsort(keys, kind="stable")
+    return keys[order], order
+
+
+def _equal(values: Words64, keys: Words64, numbers: Documents) -> tuple[Documents, Documents]:
+    """(index of the value, number of the key) of all pairs of a value and one of the sorted keys that are equal."""
+    if not len(keys):
+        return np.zeros(0, np.int64), np.zeros(0, np.int64)
+    first = np.searchsorted(keys, values)
+    hits = np.flatnonzero(keys.take(first, mode="clip") == values)
+    places = np.repeat(hits, np.searchsorted(keys, values[hits], side="right") - first[hits])
+    return places, numbers[first[places] + np.arange(len(places)) - np.searchsorted(places, places)]
 
 
 class HeldOut:
@@ -126,8 +119,7 @@ class HeldOut:
         cleaned = list(dict.fromkeys(map(clean, texts)))
         self._shingles = Shingles(ngram=NGRAM, permutations=permutations)
         self._keys = set(map(text_key, cleaned))
-        rows = band_rows(NEAR, permutations=permutations)
-        self._search = TextSearch(cleaned, shingles=self._shingles, rows=rows, threshold=NEAR)
+        self._search = TextSearch(cleaned, shingles=self._shingles)
 
     def copies(self, texts: Sequence[str], sketches: Sketches | None = None) -> set[int]:
         """The indices of the texts that are copies or near copies of a held-out text, or that contain one, as the stage
@@ -138,11 +130,3 @@ class HeldOut:
         if sketches is None:
             sketches = self._shingles.sketches(cleaned)
         return copies | {index for index, _, _ in self._search.near(sketches)}
-
-
-def _among(values: Words64, among: Words64) -> NDArray[np.bool_]:
-    """(n,) whether each value is one of the sorted `known`."""
-    if not len(among):
-        return np.zeros(len(values), dtype=bool)
-    places = np.minimum(np.searchsorted(among, values), len(among) - 1)
-    return np.asarray(among[places] == values)

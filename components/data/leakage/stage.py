@@ -7,14 +7,14 @@ exact), and `refused` is the reason for which the rule excludes a system from pr
 """
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
-import pyarrow as pa
 import pyarrow.compute as pc
 from pydantic import Field
 
@@ -29,12 +29,11 @@ from components.data.ingestion.dedup import (
     PERMUTATIONS,
     Shingles,
     Sketches,
-    band_rows,
     hashed_words,
     stores_signatures,
     unpacked_rows,
 )
-from components.data.ingestion.matching import LEAST_WORDS, NEAR, SEARCH_PERMUTATIONS, TextSearch
+from components.data.ingestion.matching import BATCH, LEAST_WORDS, NEAR, SEARCH_PERMUTATIONS, TextSearch
 from components.data.tasks.data import Fields
 from components.data.tasks.examples import read_facts, read_split
 from components.settings.cluster import ClusterSettings
@@ -50,8 +49,6 @@ SEARCHED: Final = ("dev", "test")
 CORPUS: Final = "corpus/"
 #: Examples that are listed per source and split.
 _LISTED = 20
-#: Rows of labelled data that are searched at once.
-_ROWS = 4096
 
 
 class LeakageJob(Section):
@@ -78,31 +75,34 @@ class LeakageJob(Section):
     code: str = ""
 
 
+#: Number of a row of dev or test, id of the document, similarity, and whether it is an exact copy.
+Hit = tuple[int, str, float, bool]
+
+
 class _Rows:
     """The texts of dev and test, numbered over both. `are_stored`: signatures are like those of the corpora."""
 
     def __init__(self, examples: Path, *, are_stored: bool) -> None:
         splits = {split: read_split(examples, split) for split in SEARCHED}
         self.counts = {split: len(rows) for split, rows in splits.items()}
-        dev = self.counts["dev"]
-        self.parts = {"dev": slice(0, dev), "test": slice(dev, None)}
         self.ids = [row_id or "" for rows in splits.values() for row_id in rows.ids]
         fields = [parts for rows in splits.values() for parts in rows.fields]
+        tagging = read_facts(examples).kind == "tagging"
         permutations = PERMUTATIONS if are_stored else SEARCH_PERMUTATIONS
         self.shingles = Shingles(ngram=NGRAM, permutations=permutations)
-        band = band_rows(NEAR, permutations=permutations)
-        tagging = read_facts(examples).kind == "tagging"
-        #: Each row as one text, to compare with rows of train.
-        wholes = [_joined(parts, tagging) for parts in fields]
-        #: Texts that can be documents by themselves, to compare with corpora -> their rows.
-        texts: dict[str, list[int]] = {}
+        #: Each row as one text, to compare with rows of train; texts that can be documents by themselves, to compare
+        #: with corpora. Each text -> its rows.
+        wholes, alone = defaultdict[str, list[int]](list), defaultdict[str, list[int]](list)
         for row, parts in enumerate(fields):
-            for text in [wholes[row]] if tagging else _documents_of(parts):
-                texts.setdefault(clean(text), []).append(row)
-        self.of_corpora, self.of_rows = (
-            TextSearch(each, shingles=self.shingles, rows=band, threshold=NEAR) for each in (list(texts), wholes)
+            wholes[joined := _joined(parts, tagging)].append(row)
+            for text in [joined] if tagging else _documents_of(parts):
+                alone[clean(text)].append(row)
+        self.of_rows, self.of_corpora = (
+            (TextSearch(list(texts), shingles=self.shingles), list(texts.values())) for texts in (wholes, alone)
         )
-        self.owners = list(texts.values())
+
+    def split_of(self, row: int) -> str:
+        return "dev" if row < self.counts["dev"] else "test"
 
 
 @lru_cache(maxsize=1)
@@ -122,51 +122,51 @@ def _documents_of(fields: Fields) -> list[str]:
     return [text for text in dict.fromkeys(fields) if len(hashed_words([clean(text)])[0]) >= LEAST_WORDS]
 
 
+def _hits(
+    searched: tuple[TextSearch, list[list[int]]], ids: Sequence[str | None], texts: Sequence[str], sketches: Sketches
+) -> Iterator[Hit]:
+    """The copies of rows in documents, of which only texts or only signatures may be given."""
+    search, rows = searched
+    for document, text in search.exact(texts):
+        yield from ((row, ids[document] or "", 1.0, True) for row in rows[text])
+    for document, text, similarity in search.near(sketches) if len(sketches) else ():
+        yield from ((row, ids[document] or "", similarity, False) for row in rows[text])
+
+
+def _first_of_rows(hits: Iterable[Hit]) -> list[Hit]:
+    """As many copies of each row as are listed of a split."""
+    counts = Counter[tuple[int, bool]]()
+    kept = []
+    for hit in hits:
+        counts[hit[0], hit[3]] += 1
+        if counts[hit[0], hit[3]] <= _LISTED:
+            kept.append(hit)
+    return kept
+
+
 class _Copies:
-    """The copies of rows in one source."""
+    """The copies of rows in one source: numbers of the rows with exact ones, and with near ones only."""
 
-    def __init__(self, rows: _Rows) -> None:
-        self.rows = rows
-        self.documents = 0
-        self.exact, self.near = (np.zeros(len(rows.ids), dtype=bool) for _ in range(2))
-        self.examples: dict[str, list[dict[str, Any]]] = {split: [] for split in SEARCHED}
+    def __init__(self, documents: int, hits: Iterable[Hit]) -> None:
+        self.documents, self._hits = documents, sorted(hits, key=lambda hit: not hit[3])
+        self.exact = {row for row, *_, exact in self._hits if exact}
+        self.near = {row for row, *_ in self._hits} - self.exact
 
-    def add(self, rows: Sequence[int], document: str, similarity: float = 1.0, *, exact: bool) -> None:
-        """Record that rows occur in a document; a near copy that is exact too is listed once."""
-        for row in rows:
-            if not exact and self.exact[row]:
-                continue
-            (self.exact if exact else self.near)[row] = True
-            listed = self.examples["dev" if row < self.rows.counts["dev"] else "test"]
-            if len(listed) < _LISTED:
-                listed.append({"row": self.rows.ids[row], "document": document, "similarity": round(similarity, 3)})
-
-    def add_near(self, ids: pa.Array, sketches: Sketches) -> None:
-        """Record the near copies among documents of a corpus."""
-        for document, text, similarity in self.rows.of_corpora.near(sketches):
-            self.add(self.rows.owners[text], ids[document].as_py(), similarity, exact=False)
-
-    def as_facts(self) -> Facts:
-        """The copies in one shard, as JSON."""
-        flags = {"exact": self.exact, "near": self.near}
-        rows = {name: np.flatnonzero(each).tolist() for name, each in flags.items()}
-        return {"documents": self.documents, "rows": rows, "examples": self.examples}
-
-    def join(self, facts: Facts) -> None:
-        """Add the copies in the next shard."""
-        self.documents += facts["documents"]
-        for name, flags in (("exact", self.exact), ("near", self.near)):
-            flags[facts["rows"][name]] = True
-        for split, listed in self.examples.items():
-            listed += facts["examples"][split][: _LISTED - len(listed)]
-
-    def as_json(self) -> dict[str, Any]:
-        """The content of leakage.json; a row that is found both ways counts as exact."""
+    def as_json(self, rows: _Rows) -> dict[str, Any]:
+        """The content of leakage.json; near copies are listed of rows without an exact one."""
         result: dict[str, Any] = {"documents": self.documents}
-        for split, part in self.rows.parts.items():
-            exact, near = self.exact[part], self.near[part]
-            listed = sorted(self.examples[split], key=lambda copy: (-copy["similarity"], copy["row"], copy["document"]))
-            result[split] = {"exact": int(exact.sum()), "near": int((near & ~exact).sum()), "examples": listed}
+        for split in SEARCHED:
+            listed: list[dict[str, Any]] = [
+                {"row": rows.ids[row], "document": document, "similarity": round(similarity, 3)}
+                for row, document, similarity, exact in self._hits
+                if rows.split_of(row) == split and (exact or row in self.near)
+            ][:_LISTED]
+            listed.sort(key=lambda copy: (-copy["similarity"], copy["row"], copy["document"]))
+            of_split = {
+                name: sum(rows.split_of(row) == split for row in numbers)
+                for name, numbers in (("exact", self.exact), ("near", self.near))
+            }
+            result[split] = of_split | {"examples": listed}
         return result
 
 
@@ -183,7 +183,7 @@ def leakage(job: LeakageJob) -> Path:
     size = sum(_size(job, source) for source in sources if source.startswith(CORPUS))
     with sharded(job.output, settings=job.cluster, size=size) as steps:
         copies = {
-            source: _in_corpus(job, source, rows, steps, are_stored=are_stored)
+            source: _in_corpus(job, source, steps, are_stored=are_stored)
             if source.startswith(CORPUS)
             else _in_train(job, source, rows)
             for source in sources
@@ -193,7 +193,7 @@ def leakage(job: LeakageJob) -> Path:
         "task": job.task,
         "settings": job.settings.model_dump(),
         "rows": rows.counts,
-        "sources": {source: each.as_json() for source, each in copies.items()},
+        "sources": {source: each.as_json(rows) for source, each in copies.items()},
         "unknown": sorted({name for names in job.unknown.values() for name in names}),
         "systems": {system: _system(job, system, copies, rows) for system in job.systems},
     }
@@ -222,62 +222,55 @@ class SearchedShard:
         name: of the shard in the work folder.
         examples, digest: labelled data, and the digest of their manifest.
         are_stored: whether signatures are like the stored ones.
-        exact: rows of exact copies in the corpus, when near copies are searched; None: exact ones are searched.
-        keys: whether it is a key shard, which has signatures.
+        exact, near: which copies are searched: both in a shard of texts, near ones alone in the stored signatures of a
+            key shard, exact ones alone in the texts beside these.
     """
 
     name: str
     examples: Path
     digest: str
     are_stored: bool
-    exact: tuple[int, ...] | None
-    keys: bool
+    exact: bool
+    near: bool
 
 
 def search_shard(item: SearchedShard, key: str, work: Work) -> Facts:
-    """The exact or the near copies of rows in a shard of a corpus: word by word in texts, or by signatures."""
-    rows = _rows_of(item.examples, item.digest, item.are_stored)
-    copies, path = _Copies(rows), work.read(item.name)
-    if item.exact is not None:
-        copies.exact[list(item.exact)] = True
-    if item.keys:
-        for batch in read_batches(path, ["id", "sketch", "heldout"]):
-            batch = batch.filter(pc.invert(batch.column(2)))
-            copies.add_near(batch.column(0), unpacked_rows(batch.column(1), np.uint16))
-        return copies.as_facts()
-    columns = ["id", "text", *(["target"] if corpora.holds_pairs(path) else [])]
-    for batch in read_batches(path, columns):
-        ids = batch.column(0)
-        for texts in (column.to_pylist() for column in batch.columns[1:]):
-            if item.exact is not None:
-                copies.add_near(ids, rows.shingles.sketches(texts))
+    """The copies of rows in a shard of a corpus: word by word in texts, and by signatures."""
+    rows, path, documents = _rows_of(item.examples, item.digest, item.are_stored), work.read(item.name), 0
+
+    def hits() -> Iterator[Hit]:
+        nonlocal documents
+        second = ["target"] if item.exact and corpora.holds_pairs(path) else []
+        for batch in read_batches(path, ["id", *(["text", *second] if item.exact else ["sketch", "heldout"])]):
+            if not item.exact:
+                batch = batch.filter(pc.invert(batch.column(2)))
+                sketches = unpacked_rows(batch.column(1), np.uint16)
+                yield from _hits(rows.of_corpora, batch.column(0).to_pylist(), (), sketches)
                 continue
-            for document, text in rows.of_corpora.exact(texts):
-                copies.add(rows.owners[text], ids[document].as_py(), exact=True)
-        copies.documents += batch.num_rows if item.exact is None else 0
-    return copies.as_facts()
+            ids, *columns = (column.to_pylist() for column in batch.columns)
+            documents += len(ids)
+            for texts in columns:
+                yield from _hits(rows.of_corpora, ids, texts, rows.shingles.sketches(texts if item.near else ()))
+
+    return {"copies": _first_of_rows(hits()), "documents": documents}
 
 
-def _in_corpus(job: LeakageJob, source: str, rows: _Rows, steps: Steps, *, are_stored: bool) -> _Copies:
-    """Search a corpus: first for exact copies, then for near ones, which are listed only of other rows."""
+def _in_corpus(job: LeakageJob, source: str, steps: Steps, *, are_stored: bool) -> _Copies:
+    """Search a corpus, whose near copies are found by its stored signatures if these are like those of the rows."""
     directory = _directory(job, source)
     facts = read_manifest(directory, kind=corpora.KIND).facts
-    shards = [path.name for path in corpora.shards(directory, "train")]
-    has_sketches = are_stored and stores_signatures(facts["recipe"]["settings"])
-    near = facts["keys"] if has_sketches else shards
-    copies, digest = _Copies(rows), read_manifest(job.examples).digest
-    with Progress(f"leakage {source}", total=len(shards) + len(near), unit="shard") as bar:
-        for names, exact in ((shards, True), (near, False)):
-            listed = None if exact else tuple(np.flatnonzero(copies.exact).tolist())
-            items = {}
-            for name in names:
-                place = steps.work.publish(directory / name, name)
-                key = digest_of("leakage", job.code, digest, are_stored, listed, name)
-                keys = not exact and has_sketches
-                items[key] = SearchedShard(place, job.examples.absolute(), digest, are_stored, listed, keys)
-            for of_shard in steps.map(search_shard, items, advance=lambda item: bar.advance(1)):
-                copies.join(of_shard)
-    return copies
+    keys = facts["keys"] if are_stored and stores_signatures(facts["recipe"]["settings"]) else []
+    searched = [(path.name, True, not keys) for path in corpora.shards(directory, "train")]
+    searched += [(name, False, True) for name in keys]
+    digest, items = read_manifest(job.examples).digest, {}
+    for name, *what in searched:
+        place = steps.work.publish(directory / name, name)
+        key = digest_of("leakage", job.code, digest, are_stored, what, name)
+        items[key] = SearchedShard(place, job.examples.absolute(), digest, are_stored, *what)
+    with Progress(f"leakage {source}", total=len(items), unit="shard") as bar:
+        shards = steps.map(search_shard, items, advance=lambda item: bar.advance(1))
+    hits = (tuple(hit) for shard in shards for hit in shard["copies"])
+    return _Copies(sum(shard["documents"] for shard in shards), hits)
 
 
 def _in_train(job: LeakageJob, source: str, rows: _Rows) -> _Copies:
@@ -285,37 +278,34 @@ def _in_train(job: LeakageJob, source: str, rows: _Rows) -> _Copies:
     directory = {**job.others, job.task: job.examples}[source.partition("/")[2]]
     tagging = read_facts(directory).kind == "tagging"
     train = read_split(directory, "train")
-    copies = _Copies(rows)
-    for start in range(0, len(train), _ROWS):
-        part = slice(start, start + _ROWS)
-        texts = [_joined(fields, tagging) for fields in train.fields[part]]
-        ids = [row_id or "" for row_id in train.ids[part]]
-        for document, row in rows.of_rows.exact(texts):
-            copies.add([row], ids[document], exact=True)
-        for document, row, similarity in rows.of_rows.near(rows.shingles.sketches(texts)):
-            copies.add([row], ids[document], similarity, exact=False)
-        copies.documents += len(texts)
-    return copies
+
+    def hits() -> Iterator[Hit]:
+        for start in range(0, len(train), BATCH):
+            texts = [_joined(fields, tagging) for fields in train.fields[start : start + BATCH]]
+            yield from _hits(rows.of_rows, train.ids[start : start + BATCH], texts, rows.shingles.sketches(texts))
+
+    return _Copies(len(train), _first_of_rows(hits()))
 
 
 def _system(job: LeakageJob, system: str, copies: Mapping[str, _Copies], rows: _Rows) -> dict[str, Any]:
     """Test rows that a system or its ancestors have seen; `overlap` governs those of its own train rows."""
     sources = job.systems[system]
-    test, none = rows.parts["test"], np.zeros(rows.counts["test"], dtype=bool)
-    exact = np.logical_or.reduce([none, *(copies[source].exact[test] for source in sources)])
-    near = np.logical_or.reduce([none, *(copies[source].near[test] for source in sources)]) & ~exact
     others = [source for source in sources if source != f"train/{job.task}"]
-    ruled = np.logical_or.reduce([none, *(copies[source].exact[test] for source in others)])
+    exact, near, ruled = (
+        {row for source in among for row in getattr(copies[source], name) if rows.split_of(row) == "test"}
+        for name, among in (("exact", sources), ("near", sources), ("exact", others))
+    )
+    near -= exact
     reasons = [
-        f"{int(seen.sum())} test rows {what} in what it was trained on (leakage.{rule}: refuse)"
+        f"{len(seen)} test rows {what} in what it was trained on (leakage.{rule}: refuse)"
         for rule, seen, what in (("exact", ruled, "occur"), ("near", near, "have near copies"))
-        if getattr(job.settings, rule) == "refuse" and seen.any()
+        if getattr(job.settings, rule) == "refuse" and seen
     ]
     return {
         "sources": list(sources),
         "unknown": job.unknown.get(system, []),
-        "exact": int(exact.sum()),
-        "near": int(near.sum()),
+        "exact": len(exact),
+        "near": len(near),
         "refused": "; ".join(reasons),
     }
 

@@ -24,7 +24,7 @@ class TaskIO:
         inputs: columns of one input; `texts` may also be one text.
         columns: columns that prediction adds to a file.
         parse: values of `inputs` -> the input's parts; None if a part is missing or empty: the row is skipped.
-            Raises ValueError for a value of the wrong type.
+            Raises WrongValueError for a value of the wrong type.
         format: (the input's parts, answer, labels) -> a value for every column of `columns` and `outputs`.
     """
 
@@ -49,16 +49,24 @@ PAIR_EXAMPLES = (
 )
 
 
+class WrongValueError(ValueError):
+    """A value of an input, `name`, is not as its task reads it; `what` is wrong, in words."""
+
+    def __init__(self, name: str, what: str) -> None:
+        super().__init__(f"{name!r} {what}")
+        self.name, self.what = name, what
+
+
 def text(name: str, value: Any) -> str:
     """A text; empty if the value is null.
 
     Raises:
-        ValueError: the value is neither text nor null.
+        WrongValueError: the value is neither text nor null.
     """
     if value is None:
         return ""
     if not isinstance(value, str):
-        raise ValueError(f"{name!r} is {type(value).__name__}, expected text")
+        raise WrongValueError(name, f"is {type(value).__name__}, expected text")
     return value
 
 
@@ -66,14 +74,14 @@ def texts(name: str, value: Any) -> Fields:
     """A list of texts; empty if the value is null.
 
     Raises:
-        ValueError: the value is neither a list of texts nor null.
+        WrongValueError: the value is neither a list of texts nor null.
     """
     if value is None:
         return ()
     # Parquet and MLflow represent lists as arrays.
     result = value.tolist() if isinstance(value, np.ndarray) else value
     if not isinstance(result, list) or not all(isinstance(part, str) for part in result):
-        raise ValueError(f"{name!r} is {type(value).__name__}, expected a list of texts")
+        raise WrongValueError(name, f"is {type(value).__name__}, expected a list of texts")
     return tuple(result)
 
 

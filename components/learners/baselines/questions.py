@@ -14,11 +14,11 @@ phrases. The score of an answer is the number of shared words and pairs plus the
 
 import re
 import unicodedata
-from bisect import bisect_left
-from collections import Counter, defaultdict
+from bisect import bisect_left, bisect_right
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import chain, pairwise
 from typing import Any, Final, Self
 
 import numpy as np
@@ -127,24 +127,30 @@ class SlidingWindow:
 
 def best_candidate(question: Sequence[str], context: Words, common: frozenset[str]) -> tuple[int, int, float]:
     """Character offsets (end exclusive) and score of the best candidate; 0, 0, 0 if there is none."""
-    query = {word for word in question if not _MARK.fullmatch(word)}
-    pairs = set(zip(question[:-1], question[1:], strict=True))
-    candidates = [(a, b) for a, b in candidates_of(context, common) if not query.issuperset(context.words[a:b])]
+    words, query = context.words, {word for word in question if not _MARK.fullmatch(word)}
+    pairs, candidates = set(pairwise(question)), candidates_of(context, common)
+    candidates = [(a, b) for a, b in candidates if not query.issuperset(words[a:b])]
     if not candidates:
         return 0, 0, 0.0
-    overlap = _Overlap(context, query, pairs)
-    shared = [overlap(a, b) for a, b in candidates]
-    most = max(shared)
-    left = [candidate for candidate, result in zip(candidates, shared, strict=True) if result == most]
-    windows = _Windows(context, query)
-    best, first = -np.inf, 0
-    for index, (a, b) in enumerate(left):
-        score = windows(a, b) - _distance(a, b, windows.query, len(context.words))
+    shared = [_shared(context, a, b, query, pairs) for a, b in candidates]
+    most, counts = max(shared), Counter(words)
+    weights = np.log1p([1 / counts[word] for word in words])
+    places = np.flatnonzero([word in query for word in words])
+    best, first = -np.inf, (0, 0)
+    for (a, b), number in zip(candidates, shared, strict=True):
+        if number < most:
+            continue
+        sought = query.union(words[a:b])
+        size = min(len(sought), len(words))
+        sums = np.cumsum([0.0, *(weights * [word in sought for word in words])])
+        # To each word of the question; at most 0 inside of the candidate.
+        apart = np.maximum(a - places, places - b + 1)
+        distance = min(apart[apart > 0], default=len(words)) / len(words)
+        score = (sums[size:] - sums[:-size]).max() - distance
         # At a tie the first candidate.
         if score > best + ROUNDING:
-            best, first = score, index
-    a, b = left[first]
-    return context.spans[a][0], context.spans[b - 1][1], float(most + best)
+            best, first = score, (a, b)
+    return context.spans[first[0]][0], context.spans[first[1] - 1][1], float(most + best)
 
 
 def candidates_of(context: Words, common: frozenset[str]) -> list[tuple[int, int]]:
@@ -161,58 +167,12 @@ def candidates_of(context: Words, common: frozenset[str]) -> list[tuple[int, int
     return runs
 
 
-class _Overlap:
+def _shared(context: Words, a: int, b: int, query: set[str], pairs: set[tuple[str, str]]) -> int:
     """Number of distinct words and word pairs of the question in a candidate's sentence, without the candidate."""
-
-    def __init__(self, context: Words, query: set[str], pairs: set[tuple[str, str]]) -> None:
-        words, self.sentences = context.words, context.sentences
-        self.words = [word if word in query else None for word in words]
-        self.pairs = [
-            pair if pair in pairs and each == other else None
-            for pair, each, other in zip(pairwise(words), self.sentences, self.sentences[1:], strict=False)
-        ]
-        self.held: dict[int, Counter[str | tuple[str, str]]] = defaultdict(Counter)
-        for result in (self.words, self.pairs):
-            for key, sentence in zip(result, self.sentences, strict=False):
-                if key is not None:
-                    self.held[sentence][key] += 1
-
-    def __call__(self, a: int, b: int) -> int:
-        held = self.held[self.sentences[a]]
-        # Without the words of the candidate, and the pairs that contain one of them.
-        counts = Counter(key for key in (*self.words[a:b], *self.pairs[max(a - 1, 0) : b]) if key is not None)
-        return len(held) - sum(held[key] == count for key, count in counts.items())
-
-
-class _Windows:
-    """The maximum over windows of the weighted count of words of question and candidate."""
-
-    def __init__(self, context: Words, query: set[str]) -> None:
-        self.words, self.question = context.words, query
-        self.indices: dict[str, list[int]] = defaultdict(list)
-        for index, word in enumerate(context.words):
-            self.indices[word].append(index)
-        self.weights = np.asarray([np.log1p(1 / len(self.indices[word])) for word in context.words])
-        self.query = sorted(index for word in query & self.indices.keys() for index in self.indices[word])
-        self._scores: dict[frozenset[str], float] = {}
-
-    def __call__(self, a: int, b: int) -> float:
-        words = frozenset(self.words[a:b]) | self.question
-        if words not in self._scores:
-            inside = np.zeros(len(self.weights), dtype=bool)
-            inside[[index for word in words & self.indices.keys() for index in self.indices[word]]] = True
-            size = min(len(words), len(self.weights))
-            sums = np.concatenate([[0.0], np.cumsum(self.weights * inside)])
-            self._scores[words] = float((sums[size:] - sums[:-size]).max())
-        return self._scores[words]
-
-
-def _distance(a: int, b: int, query: Sequence[int], words: int) -> float:
-    """Distance of the candidate [a, b) to the nearest word of the question, as a fraction of the context."""
-    before, behind = bisect_left(query, a), bisect_left(query, b)
-    apart = [a - query[before - 1]] if before else []
-    apart += [query[behind] - (b - 1)] if behind < len(query) else []
-    return min(apart) / words if apart else 1.0
+    sentence = context.sentences[a]
+    begin, end = bisect_left(context.sentences, sentence), bisect_right(context.sentences, sentence)
+    parts = context.words[begin:a], context.words[b:end]
+    return len(query.intersection(chain(*parts))) + len(pairs.intersection(chain(*map(pairwise, parts))))
 
 
 def by_overlap(training: Rows) -> list[Candidate]:

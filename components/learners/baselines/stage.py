@@ -22,12 +22,12 @@ from components.data.tasks.kinds import scoring_for
 from components.data.tasks.results import KIND, RunResult, write_results
 from components.data.unlabelled_texts import read_unlabelled
 from components.learners.abstention import abstention_facts, write_domain
-from components.learners.base import Free, Learner, Rows
+from components.learners.base import Learner, Rows
 from components.learners.baselines import baselines_of
 from components.learners.select import Predictions, choose_of, predict
-from components.learners.words import transductive
-from components.learners.words.classifier import Stored, save_words
-from components.learners.words.systems import LATENT, LATENT_FOLDER, suited
+from components.learners.task_models.words_part import WordsPart
+from components.learners.words.classifier import Stored, WordsModel, save_words
+from components.learners.words.systems import BESIDE, probable_systems, suited
 from components.settings.section import BASELINE, Section
 
 #: First seed of a draw of rows -> the rows, and system -> its model and its answers to the rows that choices are
@@ -55,12 +55,10 @@ def baseline(job: BaselineJob) -> Path:
         ArtifactError: the examples are incomplete.
         ConfigError: a budget has too few rows for a cross-validation.
     """
-    baselines = _Baselines(job)
-    facts = baselines.facts
     with writing(job.output, kind=KIND) as draft:
+        baselines = _Baselines(job, draft.path / BESIDE)
+        facts = baselines.facts
         records = write_results(draft.path, baselines.results(), splits=baselines.splits, labels=facts.labels)
-        for free in baselines.read:
-            transductive.store(draft.path / LATENT_FOLDER, free, labels=len(facts.labels))
         _write_best(draft.path / "classifier", facts, baselines.best)
         draft.facts |= {
             "task": facts.task,
@@ -73,17 +71,17 @@ def baseline(job: BaselineJob) -> Path:
 
 
 class _Baselines:
-    def __init__(self, job: BaselineJob) -> None:
-        self.job, self.facts = job, read_facts(job.examples)
+    def __init__(self, job: BaselineJob, beside: Path) -> None:
+        self.job, self.facts, self.beside = job, read_facts(job.examples), beside
         self.splits = {name: read_split(job.examples, name) for name in ("dev", "test")}
         self.further = [] if job.unlabelled is None else read_unlabelled(job.unlabelled)
         facts = self.facts
         every = baselines_of(facts.kind, language=facts.language, which=facts.baselines)
+        #: The systems that may be combined with an encoder.
+        self.probable = probable_systems(facts.kind, language=facts.language, which=facts.baselines)
         self.systems = suited(every, self._rows(facts.budgets[-1], facts.seeds[0]))
         #: Of the largest budget, by seed: what choices are made on; and by system: its model, and the answers to that.
         self.best: Best = {}
-        #: What the features of `LATENT` were fitted on.
-        self.read: set[Free] = set()
 
     def _rows(self, budget: int, seed: int) -> Rows:
         return Rows.of(self.job.examples, budget, seed, further=self.further)
@@ -93,24 +91,28 @@ class _Baselines:
         total = len(facts.budgets) * len(facts.seeds) * len(self.systems)
         with Progress(f"baseline {facts.task}", total=total, unit="run") as bar:
             for budget in facts.budgets:
-                drawn: dict[bytes, list[RunResult]] = {}
+                drawn: dict[bytes, tuple[list[RunResult], WordsModel | None]] = {}
                 for seed in facts.seeds:
                     rows = self._rows(budget, seed)
-                    if (same := drawn.get(rows.drawn.tobytes())) is not None:
-                        yield from (replace(each, record=each.record | {"seed": seed}) for each in same)
-                        bar.advance(len(same))
-                        continue
-                    of_draw = drawn[rows.drawn.tobytes()] = []
-                    counts = {str(stratum): count for stratum, count in rows.short.items()}
-                    record = {"budget": budget, "seed": seed, "rows": len(rows.drawn), "short": counts}
-                    for result in self._of_draw(rows, record):
-                        of_draw.append(result)
-                        yield result
-                        bar.advance(1)
+                    key = rows.drawn.tobytes()
+                    if key in drawn:
+                        bar.advance(len(drawn[key][0]))
+                    else:
+                        drawn[key] = self._of_draw(rows, budget, seed, bar)
+                    results, beside = drawn[key]
+                    yield from (replace(each, record=each.record | {"seed": seed}) for each in results)
+                    if beside is not None:
+                        folder = self.beside / f"{budget}.{seed}"
+                        folder.mkdir(parents=True)
+                        WordsPart("mean", beside).write(folder)
 
-    def _of_draw(self, rows: Rows, record: Mapping[str, Any]) -> Iterator[RunResult]:
-        """The results of the systems on one draw of rows; of the largest budget, their models are kept in `best`."""
-        budget, seed = record["budget"], record["seed"]
+    def _of_draw(self, rows: Rows, budget: int, seed: int, bar: Progress) -> tuple[list[RunResult], WordsModel | None]:
+        """The results of the systems on one draw of rows, and the words model for encoders; of the largest budget, the
+        models are kept in `best`."""
+        counts = {str(stratum): count for stratum, count in rows.short.items()}
+        record = {"budget": budget, "seed": seed, "rows": len(rows.drawn), "short": counts}
+        results: list[RunResult] = []
+        probable: dict[str, Predictions] = {}
         for name, system in self.systems.items():
             try:
                 # Without a limit of time until there is a model.
@@ -122,13 +124,20 @@ class _Baselines:
             if budget == self.facts.budgets[-1] and isinstance(predictions.model, Stored):
                 answers = predictions.answers[rows.judged[0]]
                 self.best.setdefault(seed, (rows, {}))[1][name] = predictions.model, answers
-            if name == LATENT:
-                self.read.add(rows.free)
+            if name in self.probable:
+                probable[name] = predictions
             score = result.record["curve"][-1][rows.scoring.main]
             Curve(f"{name} {budget_name(budget)} labels seed {seed}").add(
                 0, **{f"dev_{rows.scoring.main}": score}, seconds=result.record["seconds"]
             )
-            yield result
+            results.append(result)
+            bar.advance(1)
+        if not probable:
+            return results, None
+        models = list(probable.values())
+        model = models[choose_of(rows, [each.answers[rows.judged[0]] for each in models]).index].model
+        assert isinstance(model, WordsModel)
+        return results, model
 
 
 def _run(name: str, system: Learner, rows: Rows, record: Mapping[str, Any]) -> tuple[RunResult, Predictions]:

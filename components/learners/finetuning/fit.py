@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -24,7 +24,7 @@ from components.data.unlabelled_texts import read_unlabelled
 from components.learners.base import Rows
 from components.learners.task_models.base import Encoded, Task
 from components.learners.task_models.features import FeatureTable, cached
-from components.learners.task_models.fixed_batches import extract
+from components.learners.task_models.fixed_batches import FixedBatches
 from components.learners.task_models.heads import ClassWeight, Head, LabelHead
 from components.learners.task_models.kinds import find_task
 from components.learners.task_models.model import TaskModel
@@ -63,7 +63,6 @@ class FinetuneJob(Section):
         start: initialisation of the encoder.
         examples: output directory of the stage `examples`.
         settings: `finetune.<family>`.
-        words: output of the stage `unlabelled`, whose texts words models read, as in the stage `baseline`.
         baselines: output of the stage `baseline`, whose words models are combined with the encoder; None: none are.
         code: digest of the code and libraries that the stage can reach; part of the keys of checkpoints and features.
     """
@@ -75,7 +74,6 @@ class FinetuneJob(Section):
     encoder: Path
     output: Path
     settings: FinetuneSettings
-    words: Path | None = None
     baselines: Path | None = None
     code: str = ""
     cluster: ClusterSettings = ClusterSettings()
@@ -174,9 +172,9 @@ class Fit:
         """
         fields = fields_of(self, split)
 
-        def extracted(file: Path) -> FeatureTable:
+        def extracted() -> Iterator[FeatureTable]:
             model, tokenizer = build(self)
-            return extract(model, self.encode(model, tokenizer, fields), precision=self.precision, file=file)
+            return FixedBatches(model, precision=self.precision).tables(self.encode(model, tokenizer, fields))
 
         return cached(self.tables, f"{self.features_key}-{fingerprint(fields=fields)}", extracted)
 

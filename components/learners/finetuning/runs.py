@@ -46,7 +46,7 @@ from components.learners.finetuning.fit import (
 )
 from components.learners.finetuning.soft_labels import soft_labels_of
 from components.learners.task_models.base import Encoded
-from components.learners.task_models.features import FeatureTable, head_answers, read_by_head
+from components.learners.task_models.features import FeatureTable, read_by_head
 from components.learners.task_models.fixed_batches import FixedBatches, extract
 from components.learners.task_models.heads import CalibratedHead, ClassWeight, ImitatingHead, LabelHead, TextHead
 from components.learners.task_models.model import TaskModel, answers, cloned_state
@@ -217,16 +217,17 @@ class Member:
 
     def answers_by_candidate(self) -> dict[HeadCandidate, list[Answer]]:
         """The answers to the judged rows by a head that is solved with each candidate, before `Head.calibrate`."""
-        dev, head = self.head_inputs("dev"), self.model.head.cpu()
+        dev, head, batches = self.features("dev"), self.model.head, FixedBatches(self.model)
         if isinstance(head, CalibratedHead):
             head.decides = False
         names = {candidate.names for candidate in self.candidates}
         rows = {each: self._head_rows(self.head_inputs, names=each) for each in names}
         result = {}
         for candidate in self.candidates:
+            head.cpu()
             self._solve(rows[candidate.names], candidate)
-            self.model.eval()
-            result[candidate] = head_answers(head, dev)
+            head.to(first_device()).eval()
+            result[candidate] = batches.decide(dev)
         return result
 
     def _solve(self, rows: HeadRows, candidate: HeadCandidate) -> None:
@@ -304,7 +305,7 @@ class Member:
             assert isinstance(head, ImitatingHead)  # as `refuse_distillation` has found
             return pack(LABELS, self._answers(LABELS, trained=trained, answer=head.taught))
         weights = {f"{MODEL}{name}": value.cpu() for name, value in cloned_state(self.model).items()}
-        return self._packed() | pack("test", self._test_answers(trained=trained)) | weights
+        return self._packed() | pack("test", self._answers("test", trained=trained)) | weights
 
     def tensors(self) -> dict[str, Tensor]:
         """Tensors that a checkpoint stores for the task in addition to the state of the training."""
@@ -327,23 +328,16 @@ class Member:
             self.model.head.weigh(self.candidate.weight, self._head_targets(names=self.candidate.names)[1])
 
     def _answers(self, split: str, *, trained: bool, answer: Any = None) -> list[Answer]:
-        if not trained:
-            return head_answers(self.model.head, self.head_inputs(split), answer=answer)
-        if self.way.refits_head:
-            return head_answers(self.model.head, self.current_inputs(split), answer=answer)
-        return answers(self.model, self.encoded(split), answer=answer, precision=self.fit.precision)
-
-    def _test_answers(self, *, trained: bool) -> list[Answer]:
-        """Predictions of the present weights of test, which the stored classifier repeats to the last bit; `trained`:
+        """Predictions of the present weights, of test as the stored classifier repeats them to the last bit; `trained`:
         whether the encoder was trained, else its features are cached."""
-        batches = FixedBatches(
-            self.model,
-            precision=self.fit.precision,
-            head_precision="float32" if self.way.refits_head or not trained else None,
-        )
-        if trained:
-            return batches.answers(self.encoded("test"))
-        return batches.decide(self.fit.features("test"))
+        if not trained:
+            return FixedBatches(self.model).decide(self.features(split), answer=answer)
+        fits, precision = self.way.refits_head, self.fit.precision
+        if not fits and split != "test":
+            # Larger batches take less time.
+            return answers(self.model, self.encoded(split), answer=answer, precision=precision)
+        batches = FixedBatches(self.model, precision=precision, head_precision="float32" if fits else None)
+        return batches.answers(self.encoded(split), answer=answer)
 
 
 def at(number: int) -> str:

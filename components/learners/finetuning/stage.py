@@ -41,7 +41,7 @@ from components.learners.task_models.classifier import (
     load_classifier,
     write_files,
 )
-from components.learners.task_models.features import head_answers, read_by_head
+from components.learners.task_models.fixed_batches import FixedBatches
 from components.learners.task_models.heads import CalibratedHead
 from components.learners.task_models.inputs import share_cut
 from components.learners.task_models.kinds import find_task
@@ -259,7 +259,7 @@ def _answers_to(wanted: NDArray[np.int64], trained: Trained, rows: Rows, name: s
     fit, (classifier, tokenizer), fields = trained.fit, _classifier(trained), rows.whole.take(others).fields
     if fit.trained and trained.is_frozen:
         table = training_features(fit, rows.whole, np.asarray(others))
-        raw = head_answers(classifier.head, read_by_head(classifier, table))
+        raw = FixedBatches(classifier).decide(table)
     else:
         encoded = fit.encode(classifier, tokenizer, fields)
         raw = answers(classifier.to(first_device()), encoded, precision=fit.precision)

@@ -37,7 +37,6 @@ class TogetherJob(Section):
     family: str
     start: Start
     examples: dict[str, Path] = Field(min_length=2)
-    words: dict[str, Path] = Field(default={})
     baselines: dict[str, Path] = Field(default={})
     encoder: Path
     output: Path
@@ -90,11 +89,7 @@ def together(job: TogetherJob) -> Path:
         raise ConfigError(f"together.{job.group}: its tasks must have the same selection, found {named}")
     shared = {name: value for name, value in job if name in FinetuneJob.model_fields}
     singles = [
-        FinetuneJob(
-            **shared
-            | {"task": task, "examples": examples}
-            | {"words": job.words.get(task), "baselines": job.baselines.get(task)}
-        )
+        FinetuneJob(**shared | {"task": task, "examples": examples, "baselines": job.baselines.get(task)})
         for task, examples in job.examples.items()
     ]
     trainings = list(_trainings(job, facts, [fit_maker(single, settings) for single in singles]))

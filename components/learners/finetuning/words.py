@@ -8,18 +8,13 @@ from dataclasses import replace
 from typing import Any, Final
 
 import numpy as np
-from threadpoolctl import threadpool_limits
 
-from components.core.artifacts import json_of
-from components.core.clock import OutOfTimeError, clock
 from components.data.tasks.results import read_answers
-from components.data.unlabelled_texts import read_unlabelled
-from components.learners.base import Candidate, Rows
+from components.learners.base import Rows
 from components.learners.finetuning.execution import Trained
 from components.learners.select import choose_of
 from components.learners.task_models.words_part import WordsPart, mean
-from components.learners.words.classifier import WordsModel
-from components.learners.words.systems import LATENT_FOLDER, probable_systems
+from components.learners.words.systems import BESIDE, probable_systems
 
 #: Candidates for the weight of the words, the simplest first.
 WEIGHTS: Final = tuple(number / 10 for number in range(11))
@@ -32,54 +27,30 @@ def with_words(trained: Trained) -> Trained:
     systems = probable_systems(facts.kind, language=facts.language, which=facts.baselines)
     if fit.settings.words == "none" or fit.job.baselines is None or not systems:
         return trained
-    baselines, (budget, seed) = fit.job.baselines, (fit.budget, fit.seed)
-    rows = Rows.of(
-        fit.job.examples,
-        budget,
-        seed,
-        further=[] if fit.job.words is None else read_unlabelled(fit.job.words),
-        fitted=baselines / LATENT_FOLDER,
-    )
+    baselines, rows = fit.job.baselines, Rows.of(fit.job.examples, fit.budget, fit.seed)
     judged, own = rows.judged[0], trained.answers
-    try:
-        with threadpool_limits(1, user_api="blas"):
-            records = {
-                each["system"]: each
-                for each in json_of(baselines / "runs.json")
-                if (each["budget"], each["seed"]) == (budget, seed)
-            }
-            names = [name for name in systems if name in records]
-            stored = {split: read_answers(baselines, split) for split in (judged, "test")}
-            words = choose_of(rows, [stored[judged][name, budget, seed] for name in names])
-            system = names[words.index]
-            of_words = {judged: words.answers, "test": stored["test"][system, budget, seed]}
+    stored = {split: read_answers(baselines, split) for split in (judged, "test")}
+    keys = [key for name in systems if (key := (name, fit.budget, fit.seed)) in stored[judged]]
+    words = choose_of(rows, [stored[judged][key] for key in keys])
+    chosen = keys[words.index]
+    of_words = {judged: words.answers, "test": stored["test"][chosen]}
 
-            def mixed(split: str, weight: float) -> list[Any]:
-                return list(mean(np.stack(own[split]), np.stack(of_words[split]), weight)) if weight else own[split]
+    def mixed(split: str, weight: float) -> list[Any]:
+        return list(mean(np.stack(own[split]), np.stack(of_words[split]), weight)) if weight else own[split]
 
-            choice = choose_of(rows, [mixed(judged, weight) for weight in WEIGHTS])
-            weight, part = WEIGHTS[choice.index], None
-            described: dict[str, Any] = {"how": "none"}
-            if weight:
-                model, details = _fitted(systems[system](rows), records[system])
-                part = WordsPart("mean", model, weight)
-                described = {"how": "mean", "weight": weight, "system": system, **details}
-    except OutOfTimeError:
-        clock().left_out.append("words beside the encoder")
-        return trained
+    choice = choose_of(rows, [mixed(judged, weight) for weight in WEIGHTS])
+    weight, part = WEIGHTS[choice.index], None
+    described: dict[str, Any] = {"how": "none"}
+    if weight:
+        described = {"how": "mean", "weight": weight}
+        part = WordsPart.read(baselines / BESIDE / f"{fit.budget}.{fit.seed}", described, labels=facts.labels)
+        described["system"] = chosen[0]
     record = trained.record | {"words": described}
     if part is not None or judged != "dev":
         scores = rows.score(choice.answers)
         record |= at_chosen(record, scores) if judged == "dev" else {"selected": scores}
         own = {**own, judged: choice.answers, "test": mixed("test", weight)}
     return replace(trained, answers=own, record=record, part=part)
-
-
-def _fitted(candidates: Any, record: Mapping[str, Any]) -> tuple[WordsModel, dict[str, Any]]:
-    """The words model of a record, and what was chosen."""
-    chosen: Candidate = next(each for each in candidates if each.details.items() <= record.items())
-    assert isinstance(chosen.model, WordsModel)
-    return chosen.model.tempered(record["temperature"]), {**chosen.details, "temperature": record["temperature"]}
 
 
 def at_chosen(record: Mapping[str, Any], scores: Mapping[str, float]) -> dict[str, Any]:

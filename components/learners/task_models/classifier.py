@@ -65,8 +65,8 @@ def sketches(model: TaskModel, features: FeatureTable, projection: Projection) -
     """(S,) projections of the inputs of the head for each of N rows: of the mean over a row's sequences and units."""
     norm, result, table = getattr(model.head, "norm", None), [], None
     with computing("float32", model.device):
-        for row in range(len(features)):
-            parts = features.sequences(row)
+        for row in features.rows:
+            parts = list(map(torch.from_numpy, row))
             means = [part.sum(0) / max(1, len(part)) for part in parts] if model.of_units else parts
             kept = torch.stack(means).to(model.device)
             rows = torch.zeros(len(kept), dtype=torch.int64, device=model.device)

@@ -17,9 +17,8 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, nullcontext
-from functools import lru_cache, partial
+from functools import lru_cache, partial, reduce
 from itertools import pairwise
-from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
@@ -31,12 +30,12 @@ from torch.nn import functional as F
 from components.core.clock import check_time
 from components.data.tasks.data import Answer
 from components.learners.task_models.base import Encoded
-from components.learners.task_models.features import FeatureTable
+from components.learners.task_models.features import FeatureTable, Vectors
 from components.learners.task_models.heads import Head
 from components.learners.task_models.inference_weights import converted
 from components.learners.task_models.model import TaskModel, computing, evaluating
 from components.learners.task_models.pooling import Pooling
-from components.learners.task_models.sampler import pad, sequences
+from components.learners.task_models.sampler import pad
 from components.models.base import Batch
 from components.models.bidirectional import BidirectionalModel
 from components.models.layers.host import fixed_shapes, move, to_device
@@ -78,7 +77,7 @@ CUDA_PIECES = 2048
 #: Rows of a batch of the head, and units of a batch of a head that reads units.
 HEAD_ROWS, HEAD_UNITS = 64, 256
 #: Maximum number of pieces whose features are in memory at a time.
-PORTION_PIECES = 32_768
+PORTION_PIECES = 65_536
 #: Number of elements that vectorised functions compute at a time: two vectors of 512 bits in bfloat16.
 VECTOR = 64
 
@@ -86,6 +85,8 @@ Item = TypeVar("Item")
 Result = TypeVar("Result")
 #: Pieces, segments and units of a sequence (`task_models.base.Encoded`).
 Parts = tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]
+#: (outputs of the head, batch of B rows) -> B answers.
+OfOutputs = Callable[[Tensor, Batch], list[Answer]]
 #: (inputs of the head, batch of B rows) -> B values.
 OfBatch = Callable[[Tensor, Batch], Sequence[Any]]
 
@@ -129,34 +130,33 @@ class FixedBatches:
         widths = [size for layer in model.encoder.layer_groups()[1:] for part in layer for size in part.shape]
         self._width = math.gcd(model.width, *widths)
 
-    def answers(self, encoded: Sequence[Encoded], *, filled: bool = False) -> list[Answer]:
+    def answers(
+        self, encoded: Sequence[Encoded], *, filled: bool = False, answer: OfOutputs | None = None
+    ) -> list[Answer]:
         """The answers to N rows; `filled`: also one row is computed in batches of fixed shapes, because it is a part of
-        more rows."""
-        results: dict[int, Answer] = {}
+        more rows. `answer`: as of `decide`."""
         filled = filled or len(encoded) > 1
-        for rows in _portions(encoded):
-            table = self.table([encoded[row] for row in rows], filled=filled)
-            results |= zip(rows, self.decide(table, filled=filled), strict=True)
-        return [results[row] for row in range(len(encoded))]
+        tables = self.tables(encoded, filled=filled)
+        return [each for table in tables for each in self.decide(table, filled=filled, answer=answer)]
 
-    def table(self, encoded: Sequence[Encoded], *, filled: bool = True, file: Path | None = None) -> FeatureTable:
-        """The inputs of the head for N rows, in memory or written to `file`.
+    def tables(self, encoded: Sequence[Encoded], *, filled: bool = True) -> Iterator[FeatureTable]:
+        """The inputs of the head for consecutive parts of the rows.
         Raises OutOfTimeError: the limit of time has passed (`components.core.clock`)."""
-        # Allocated outside of inference mode, so that the vectors can be inputs of training.
-        table = _empty(self.model, encoded, file=file)
-        for rows in _portions(encoded):
+        for part in _portions(encoded):
             check_time()
-            for row, of_row in zip(rows, self._read([encoded[row] for row in rows], filled=filled), strict=True):
-                for sequence, vectors in zip(table.sequences_of(np.asarray([row])), of_row, strict=True):
-                    start = int(table.starts[sequence])
-                    table.vectors[start : start + (1 if table.lengths is None else len(vectors))] = vectors
-        return table
+            rows = self._read(part, filled=filled)
+            yield FeatureTable(rows, [row.offsets for row in part]) if self.model.of_units else FeatureTable.of(rows)
 
-    def decide(self, table: FeatureTable, *, filled: bool = True) -> list[Answer]:
-        """The answers to N rows whose features are known; `filled`: in batches of fixed shapes."""
-        model = self.model
+    def table(self, encoded: Sequence[Encoded], *, filled: bool = True) -> FeatureTable:
+        """The inputs of the head for N rows, as of `tables`."""
+        return reduce(FeatureTable.joined, self.tables(encoded, filled=filled), FeatureTable([], []))
+
+    def decide(self, table: FeatureTable, *, filled: bool = True, answer: OfOutputs | None = None) -> list[Answer]:
+        """The answers to N rows whose features are known, by `Head.answers` or another function of the head's outputs;
+        `filled`: in batches of fixed shapes."""
+        model, of_outputs = self.model, answer or self.model.head.answers
         return self._of_head(
-            table, lambda vectors, batch: model.head.answers(model.outputs(vectors, batch), batch), filled=filled
+            table, lambda vectors, batch: of_outputs(model.outputs(vectors, batch), batch), filled=filled
         )
 
     def outputs(self, table: FeatureTable) -> list[Tensor]:
@@ -193,7 +193,7 @@ class FixedBatches:
     def answers_of_sequences(self, sequences: Sequence[NDArray[Any]]) -> list[Answer]:
         """The same answers as of `answers` to N rows of one sequence each, for pooled word vectors."""
         (vectors,) = self._each(self._pooled, [sequences])
-        return self.decide(FeatureTable.of_texts(vectors))
+        return self.decide(FeatureTable.of([vector] for vector in vectors.numpy()))
 
     def decoded(self, table: FeatureTable, outputs: Sequence[Tensor], head: Head) -> list[Answer]:
         """The answers of another head to the (S, U, C) outputs of N rows, each row on its own."""
@@ -206,7 +206,7 @@ class FixedBatches:
 
     # -- the two steps -----------------------------------------------------------------------------------------------
 
-    def _read(self, encoded: Sequence[Encoded], *, filled: bool) -> list[list[Tensor]]:
+    def _read(self, encoded: Sequence[Encoded], *, filled: bool) -> list[list[Vectors]]:
         """The vectors of each sequence of N rows; one vector if they are combined without parameters."""
         sequences = [part for row in encoded for part in zip(row.pieces, row.segments, row.units, strict=True)]
         if self.reads_bags:
@@ -221,7 +221,7 @@ class FixedBatches:
         if self.model.keeps_rows:
             jobs = [(part, list(map(len, row.pieces))) for part, row in zip(of_rows, encoded, strict=True)]
             of_rows = [[vector] for vector in self._each(self._combined, jobs)]
-        return of_rows
+        return [[vectors.numpy() for vectors in of_row] for of_row in of_rows]
 
     def _encode(self, length: int, sequences: Sequence[Parts]) -> list[Tensor]:
         model, device = self.model, self.model.device
@@ -255,7 +255,7 @@ class FixedBatches:
             return self.model.of_rows(vectors, torch.zeros_like(lengths), lengths)[0].float().cpu()
 
     def _head_inputs(self, table: FeatureTable, rows: Sequence[int], *, units: int) -> tuple[Tensor, Batch]:
-        batch = to_device(table.batch(np.asarray(rows), units=units), self.model.device)
+        batch = to_device(table.batch(rows, units=units), self.model.device)
         return batch.pop("features"), batch
 
     # -- shapes and threads ------------------------------------------------------------------------------------------
@@ -271,7 +271,7 @@ class FixedBatches:
         """Number of sequences of each row, and units of the longest one, padded; 0 if the head reads no units."""
         longest = table.longest()
         units = [0] * len(table) if longest is None else map(padded_length, longest.tolist())
-        return list(zip(table.counts.tolist(), units, strict=True))
+        return list(zip(table.counts, units, strict=True))
 
     def _head_rows(self, key: tuple[int, int]) -> int:
         sequences, units = key
@@ -339,39 +339,12 @@ def _on_one_thread(function: Callable[[Item], Result], job: Item) -> Result:
     return function(job)
 
 
-def extract(
-    model: TaskModel, encoded: Sequence[Encoded], *, precision: Precision = "float32", file: Path | None = None
-) -> FeatureTable:
-    """The features of N >= 1 rows by the current encoder, as in prediction (`FixedBatches.table`)."""
-    return FixedBatches(model, precision=precision).table(encoded, file=file)
+def extract(model: TaskModel, encoded: Sequence[Encoded], *, precision: Precision = "float32") -> FeatureTable:
+    """The features of N rows by the current encoder, as in prediction (`FixedBatches.table`)."""
+    return FixedBatches(model, precision=precision).table(encoded)
 
 
-def _empty(model: TaskModel, encoded: Sequence[Encoded], *, file: Path | None) -> FeatureTable:
-    counts = np.ones(len(encoded), dtype=np.int64) if model.keeps_rows else sequences(encoded)
-    starts, lengths = np.arange(int(counts.sum())), None
-    size = len(starts)
-    if model.of_units:
-        lengths = np.asarray([len(units) for row in encoded for units in row.units], dtype=np.int64)
-        starts, size = np.cumsum(lengths) - lengths, int(lengths.sum())
-    shape = (size, model.width)
-    if file is None:
-        vectors = torch.empty(shape)
-    else:
-        vectors = torch.from_numpy(np.lib.format.open_memmap(file, mode="w+", dtype=np.float32, shape=shape))
-    offsets = np.concatenate([part for row in encoded for part in row.offsets])
-    return FeatureTable(vectors, starts, lengths, counts, offsets)
-
-
-def _portions(encoded: Sequence[Encoded]) -> Iterator[list[int]]:
-    """Row indices, the longest rows first, so that rows of similar length are in one portion."""
-    pieces = [sum(map(len, row.pieces)) for row in encoded]
-    portion: list[int] = []
-    held = 0
-    for row in sorted(range(len(encoded)), key=lambda row: (-max(map(len, encoded[row].pieces)), row)):
-        if portion and held + pieces[row] > PORTION_PIECES:
-            yield portion
-            portion, held = [], 0
-        portion.append(row)
-        held += pieces[row]
-    if portion:
-        yield portion
+def _portions(encoded: Sequence[Encoded]) -> Iterator[Sequence[Encoded]]:
+    ends = np.cumsum([sum(map(len, row.pieces)) for row in encoded]) // PORTION_PIECES
+    cuts = [0, *(np.flatnonzero(np.diff(ends)) + 1).tolist(), len(encoded)]
+    return (encoded[start:end] for start, end in pairwise(cuts) if end > start)

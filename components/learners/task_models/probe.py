@@ -2,14 +2,11 @@
 others by gradient steps. Fine-tuning from a fitted head distorts the features less than from a random one (Kumar et
 al. 2022)."""
 
-import warnings
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, Self
 
 import numpy as np
 import torch
-from sklearn.exceptions import ConvergenceWarning
-from sklearn.linear_model import LogisticRegression
 from torch import Tensor, nn
 
 from components.data.tasks.data import Target
@@ -23,6 +20,7 @@ from components.learners.task_models.heads import (
     TextHead,
 )
 from components.learners.task_models.sampler import EpochSampler
+from components.learners.words.fits import logistic
 from components.models.base import Batch, Carry, Losses
 from components.settings.training import Training
 from components.training.loop import TrainingState, train
@@ -93,23 +91,11 @@ def _regression(head: ClassificationHead, rows: HeadRows, penalty: float, steps:
     labels = np.asarray([target[0] for target in rows.targets], dtype=np.int64)
     with torch.inference_mode():
         x = head.norm(rows.table.matrix()).double().numpy()
-    present = np.unique(labels)
-    # A sample (`MOST_ROWS`) may contain only one class, which is then always predicted.
-    weight, bias = np.zeros((1, x.shape[1])), np.zeros(1)
-    if len(present) > 1:
-        regression = LogisticRegression(C=1 / penalty, max_iter=steps, tol=1e-4)
-        with warnings.catch_warnings():
-            # Reaching the maximum number of iterations is not an error.
-            warnings.simplefilter("ignore", ConvergenceWarning)
-            regression.fit(x, labels)
-        weight, bias = regression.coef_, regression.intercept_
-    if len(present) == 2:
-        # For two classes scikit-learn returns the log-odds of the second.
-        weight, bias = np.concatenate([-weight, weight]) / 2, np.concatenate([-bias, bias]) / 2
+    # A sample (`MOST_ROWS`) may contain only one class.
+    weight, bias = logistic(x, labels, head.output.out_features, c=1 / penalty, steps=steps)
     with torch.no_grad():
-        # Classes without rows get a low bias.
-        head.output.weight.zero_()[present] = torch.from_numpy(weight).float()
-        head.output.bias.fill_(float(bias.min()) - 1)[present] = torch.from_numpy(bias).float()
+        head.output.weight.copy_(torch.from_numpy(weight))
+        head.output.bias.copy_(torch.from_numpy(bias))
         if head.prior is not None:
             head.output.bias.sub_(head.prior.float())
 

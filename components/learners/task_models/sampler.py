@@ -30,10 +30,14 @@ BUCKET = 64
 JITTER = 0.03
 
 
-def pad(vectors: Sequence[NDArray[np.generic]], *, value: float = 0) -> tuple[Tensor, Tensor]:
-    """N arrays (T_n, ...) -> (N, T, ...), padded with `value`, and their lengths (N,)."""
+def pad(vectors: Sequence[NDArray[np.generic]], *, value: float = 0, size: int | None = None) -> tuple[Tensor, Tensor]:
+    """N arrays (T_n, ...) -> (N, T, ...), padded with `value`, and their lengths (N,); `size`: T, None: the longest."""
     lengths = np.asarray([len(vector) for vector in vectors], dtype=np.int64)
-    padded = np.full((len(vectors), int(lengths.max()), *vectors[0].shape[1:]), value, dtype=vectors[0].dtype)
+    padded = np.full(
+        (len(vectors), int(lengths.max()) if size is None else size, *vectors[0].shape[1:]),
+        value,
+        dtype=vectors[0].dtype,
+    )
     for row, vector in zip(padded, vectors, strict=True):
         row[: len(vector)] = vector
     return torch.from_numpy(padded), torch.from_numpy(lengths)

@@ -7,22 +7,25 @@ Shapes: N labelled rows, U unlabelled rows, M rows, F features, C labels."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.optimize import minimize
 from scipy.special import expit, softmax
 
 from components.data.tasks.budgets import folds_of
 from components.data.tasks.calibration import loss_of, temperature_of
+from components.learners.words.fits import logistic
 
 #: Rounds of co-training, least confidence of a pseudo-label, and weight of the pseudo-labels relative to the labels.
 ROUNDS, CONFIDENCE, WEIGHT = 3, 0.6, 1.0
 #: Folds by which temperatures and penalties are chosen.
 FOLDS: Final = 3
-#: Maximum number of iterations of a fit, and of one in a round, which starts at the model of the round before.
-STEPS, ROUND_STEPS = 50, 20
+#: Difference of the logits of a label without rows: the unpenalised bias goes as far as the solver takes it.
+ABSENT: Final = 10.0
+#: Maximum number of iterations of a fit.
+STEPS: Final = 50
 Array = NDArray[np.float64]
 
 
@@ -91,10 +94,8 @@ def rounds(views: Sequence[View], targets: Array, *, exclusive: bool, units: Any
                 np.concatenate([np.ones(len(targets)), weights]),
                 penalty=penalty,
                 exclusive=exclusive,
-                steps=min(STEPS, ROUND_STEPS),
-                start=model,
             )
-            for view, (_, penalty, _), model in zip(views, first, models, strict=True)
+            for view, (_, penalty, _) in zip(views, first, strict=True)
         ]
         yield Round(models, len(rows), temperatures)
 
@@ -164,50 +165,11 @@ def select(teacher: Array, labelled: Array, *, exclusive: bool, share: float) ->
     return rows, np.eye(labels)[best[rows]], weights[rows]
 
 
-def fit(
-    x: NDArray[Any],
-    targets: Array,
-    weights: Array,
-    *,
-    penalty: float,
-    exclusive: bool,
-    steps: int = STEPS,
-    start: Linear | None = None,
-) -> Linear:
-    """Minimise sum_i weights_i loss_i + penalty / 2 |W|^2 over W and b by L-BFGS, as scikit-learn's LogisticRegression
-    with C = 1 / penalty: of two exclusive labels, W is the difference of their weights.
-
-    The loss of a row is the cross entropy of its targets with a softmax of the logits, or the sum of the C binary cross
-    entropies. Products with float32 features are in float32. `x`: (M, F); `targets`: (M, C) probabilities; `weights`:
-    (M,), at least 0; `start`: None for 0."""
-    labels, features = targets.shape[1], x.shape[1]
-    scale = weights[:, None]
-    weighted = scale * targets
-    mass = weighted.sum(axis=1, keepdims=True)
-    size = labels * features
-    if exclusive and (targets.sum(0) > 0).sum() == 2:
-        penalty *= 2  # the square of the difference is twice the sum of the squares
-    # Mixed products would convert all features at every iteration.
-    kind = np.float32 if x.dtype == np.float32 else np.float64
-
-    def objective(flat: Array) -> tuple[float, Array]:
-        weight, bias = flat[:size].reshape(labels, features), flat[size:]
-        logits = np.asarray(x @ weight.T.astype(kind), dtype=np.float64) + bias
-        if exclusive:
-            # As scipy's log_softmax, whose checks of the input take longer than this.
-            logits -= logits.max(axis=1, keepdims=True)
-            difference = np.exp(logits)
-            total = difference.sum(axis=1, keepdims=True)
-            loss = -(weighted * (logits - np.log(total))).sum()
-            difference *= mass / total
-            difference -= weighted
-        else:
-            # log(1 + exp(z)) - t z
-            loss = (scale * (np.logaddexp(0, logits) - targets * logits)).sum()
-            difference = scale * (expit(logits) - targets)
-        gradient = np.asarray(x.T @ difference.astype(kind), dtype=np.float64).T + penalty * weight
-        return float(loss + penalty / 2 * (weight**2).sum()), np.concatenate([gradient.ravel(), difference.sum(0)])
-
-    begin = np.zeros(size + labels) if start is None else np.concatenate([start.weight.ravel(), start.bias])
-    solved = minimize(objective, begin, jac=True, method="L-BFGS-B", options={"maxiter": steps, "gtol": 1e-5})
-    return Linear(solved.x[:size].reshape(labels, features), solved.x[size:])
+def fit(x: NDArray[Any], targets: Array, weights: Array, *, penalty: float, exclusive: bool) -> Linear:
+    """Logistic regressions with C = 1 / penalty: one of the exclusive labels, or one for each independent label. `x`:
+    (M, F); `targets`: (M, C) of 0 and 1; `weights`: (M,), at least 0."""
+    regression = partial(logistic, x, c=1 / penalty, steps=STEPS, weights=weights, rest=ABSENT)
+    if exclusive:
+        return Linear(*regression(targets.argmax(1), targets.shape[1]))
+    pairs = [regression(column, 2) for column in targets.T.astype(np.int64)]
+    return Linear(np.stack([weight[1] - weight[0] for weight, _ in pairs]), np.stack([b[1] - b[0] for _, b in pairs]))

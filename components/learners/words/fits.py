@@ -120,6 +120,35 @@ def _fitted(fit: Callable[..., Any], features: Any, labels: Labels, count: int) 
     )
 
 
+def logistic(
+    x: Any,
+    labels: Labels,
+    count: int,
+    *,
+    c: float,
+    steps: int = ITERATIONS,
+    weights: NDArray[Any] | None = None,
+    rest: float = 1.0,
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """The weights (C, F) and the bias (C,) of the logits of a multinomial logistic regression.
+
+    Labels without rows have the lowest bias less `rest`; one label alone is always predicted. `x`: (N, F), dense;
+    `labels`: (N,); `count`: C; `weights`: (N,) of the rows."""
+    from sklearn.linear_model import LogisticRegression
+
+    present = np.unique(labels)
+    weight, bias = np.zeros((1, x.shape[1])), np.zeros(1)
+    if len(present) > 1:
+        model = _fit(LogisticRegression(C=c, max_iter=steps), x, labels, weights)
+        weight, bias = model.coef_, model.intercept_
+    if len(present) == 2:
+        # For two labels scikit-learn returns the log-odds of the second.
+        weight, bias = np.concatenate([-weight, weight]) / 2, np.concatenate([-bias, bias]) / 2
+    all_weights, all_bias = np.zeros((count, x.shape[1])), np.full(count, bias.min() - rest)
+    all_weights[present], all_bias[present] = weight, bias
+    return all_weights, all_bias
+
+
 class Regressions:
     """The (N, F) features of rows, to which logistic regressions are fitted that differ in penalty and weights.
 
@@ -158,9 +187,9 @@ def regressions_on(features: Any) -> Regressions:
     return features if isinstance(features, Regressions) else Regressions(features)
 
 
-def _fit(estimator: Any, features: Any, labels: Any) -> Any:
+def _fit(estimator: Any, features: Any, labels: Any, weights: Any = None) -> Any:
     from sklearn.exceptions import ConvergenceWarning
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
-        return estimator.fit(features, labels)
+        return estimator.fit(features, labels, sample_weight=weights)

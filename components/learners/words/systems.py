@@ -28,8 +28,8 @@ MOST_SCALED: Final = 1000
 MARGIN: Final = "svm-words-characters"
 #: The system that learns from texts without labels.
 LATENT: Final = "latent-words"
-#: Folder of its features in the output of the stage `baseline`, for the runs that combine it with an encoder.
-LATENT_FOLDER: Final = "latent"
+#: Folder in the output of the stage `baseline`: BUDGET.SEED is the words model that is combined with an encoder.
+BESIDE: Final = "beside"
 
 #: Training rows -> features of words, and their matrix.
 Reading = Callable[[Rows], tuple[RowFeatures, Any]]
@@ -140,15 +140,6 @@ def ridge(training: Rows, *, read: Reading) -> list[Candidate]:
 
 _SINGLE, _PAIRS = partial(words, ngrams=(1, 1)), partial(words, ngrams=(1, 2))
 _BOTH = partial(words, ngrams=(1, 2), characters=(2, 4))
-#: Words model -> how it reads its training rows, for those that are combined with an encoder.
-READINGS: Final[Mapping[str, Reading]] = {
-    "tfidf-words-characters": _BOTH,
-    "tfidf-words": _SINGLE,
-    "tfidf-words-pairs": _PAIRS,
-    "tfidf-cosine": cosine,
-    "tfidf-both": both,
-    LATENT: transductive.read,
-}
 #: Kind of task -> its words models by name, in the order in which they are tried.
 SYSTEMS: Final[Mapping[str, dict[str, Learner]]] = {
     "classification": {

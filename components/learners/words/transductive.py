@@ -6,7 +6,6 @@ regression on each learns from the labelled rows, and then in rounds from the ps
 texts. The model is the mean of their calibrated logits, which is linear in both vectors."""
 
 from functools import lru_cache
-from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,7 +14,7 @@ from components.data.tasks.data import one_hot
 from components.learners.base import Candidate, Free, Rows
 from components.learners.unlabelled.self_training import ROUNDS, Round, View, rounds
 from components.learners.words.classifier import WordsModel
-from components.learners.words.features import LatentFeatures, read_arrays, write_arrays
+from components.learners.words.features import LatentFeatures
 from components.learners.words.latent import PENALTIES, LatentSemantics, Vectors, WordMeans, dimensions_of
 from components.learners.words.linear import LinearModel
 
@@ -33,12 +32,6 @@ def exclusive(training: Rows) -> list[Candidate]:
 def independent(training: Rows) -> list[Candidate]:
     """The candidates for texts with any number of labels: the same models."""
     return _candidates(training, exclusive=False)
-
-
-def read(training: Rows) -> tuple[LatentFeatures, Vectors]:
-    """The features, and (N, F) of the training rows."""
-    features, _ = _fitted(training.free, len(training.labels))
-    return features, features.matrix(training.labelled.fields)
 
 
 def _candidates(training: Rows, *, exclusive: bool) -> list[Candidate]:
@@ -81,24 +74,6 @@ def _joined(of: Round, varying: NDArray[np.int64], usual: NDArray[np.float32], *
 def _fitted(free: Free, labels: int) -> tuple[LatentFeatures, tuple[Vectors, Vectors]]:
     """The features that are fitted on texts, and those of the texts that get pseudo-labels."""
     texts = [fields[0] for fields in free.fields[:MOST_FITTED]]
-    features = _stored(free)
-    if features is None:
-        semantics, means = dimensions_of(labels)
-        features = LatentFeatures(
-            LatentSemantics.fit(texts, dimensions=semantics), WordMeans.fit(texts, dimensions=means)
-        )
+    semantics, means = dimensions_of(labels)
+    features = LatentFeatures(LatentSemantics.fit(texts, dimensions=semantics), WordMeans.fit(texts, dimensions=means))
     return features, features.parts(texts[:MOST_TAUGHT])
-
-
-def store(folder: Path, free: Free, *, labels: int) -> None:
-    """Write the features that are fitted on texts, for runs whose `Free.fitted` is the folder."""
-    directory = folder / free.key.hex()
-    directory.mkdir(parents=True)
-    write_arrays(directory, *_fitted(free, labels)[0].dump())
-
-
-def _stored(free: Free) -> LatentFeatures | None:
-    directory = free.fitted and free.fitted / free.key.hex()
-    if directory is None or not directory.is_dir():
-        return None
-    return LatentFeatures.load(*read_arrays(directory))

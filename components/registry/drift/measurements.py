@@ -195,8 +195,8 @@ def projection(features: int) -> NDArray[np.float32]:
     return values.astype(np.float32)
 
 
-def measure_reference(classifier: Classifier, *, examples: Path) -> Reference:
-    """Measure rows of train and of dev, or of test if there is no dev."""
+def record_reference(registry: Registry, version: Version, classifier: Classifier, *, examples: Path) -> Reference:
+    """Measure rows of train and of dev, or of test if there is no dev, and store them with the version's run."""
     unseen = read_split(examples, "dev")
     unseen = unseen if len(unseen) else read_split(examples, "test")
     learned = read_split(examples, "train")
@@ -204,12 +204,7 @@ def measure_reference(classifier: Classifier, *, examples: Path) -> Reference:
     parts = [measure(classifier, part.fields)[1] for part in chosen]
     is_unseen = np.repeat([False, True], [len(part) for part in parts])
     rows = np.concatenate([part.rows for part in parts])
-    return Reference(Measured(parts[0].kind, parts[0].labels, rows), is_unseen)
-
-
-def record_reference(registry: Registry, version: Version, classifier: Classifier, *, examples: Path) -> Reference:
-    """Measure the reference of a version and store it with the version's run."""
-    reference = measure_reference(classifier, examples=examples)
+    reference = Reference(Measured(parts[0].kind, parts[0].labels, rows), is_unseen)
     registry.write_document(version, REFERENCE, reference.as_json())
     return reference
 

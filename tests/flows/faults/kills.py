@@ -9,14 +9,15 @@ from random import Random
 
 import psutil
 
-from flows.processes import descendants, having, is_alive
+from components.core.liveness import is_alive
+from flows.processes import descendants, having
 from tests.flows.faults.project import LANGUAGE_MODELS, Project, Running, Session, expect
 
 #: What identifies a process of a run by its command line, the first that applies.
 ROLES = (
     ("Ray worker", ("TrainingWorker", "RayTrainWorker")),
     ("Ray", ("ray::", "default_worker.py", "gcs_server", "raylet", "/ray/", "ray_")),
-    ("flow", ("flows.retrain",)),
+    ("flow", ("flows.command",)),
     ("command", ("headstart stage", "components.cli check")),
     ("pool", ("multiprocessing",)),
     ("dvc", ("-m dvc",)),

@@ -15,8 +15,9 @@ from moto.server import DomainDispatcherApplication, create_backend_app
 from werkzeug.serving import make_server
 
 from components.core.errors import TransientError
-from flows.processes import answers, descendants, end, free_port
+from flows.processes import answers, descendants, end
 from flows.ui import mlflow_variables
+from tests.conftest import free_port
 from tests.flows.faults.kills import kill
 from tests.flows.faults.project import Project, Running, Session, differences, expect
 

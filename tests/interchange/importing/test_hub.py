@@ -21,7 +21,7 @@ import pytest
 from typer.testing import CliRunner
 
 from components.cli import main as cli
-from components.cli.onboarding.proposal import names_of
+from components.cli.onboarding.command import names_of
 from components.core.artifacts import read_manifest
 from components.core.errors import ArtifactError, ConfigError
 from components.interchange.importing import read_published, source_digest

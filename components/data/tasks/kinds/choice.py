@@ -12,7 +12,7 @@ from components.data.tasks.data import Answer, Examples, Fields
 from components.data.tasks.kinds import Kind
 from components.data.tasks.reading.records import Origin, Record, all_records, filled, label_of
 from components.data.tasks.reading.splits import Row, Rows, examples_of
-from components.data.tasks.task_io import TaskIO, text, texts
+from components.data.tasks.task_io import TaskIO, WrongValueError, text, texts
 from components.settings.tasks import TaskSource
 
 
@@ -74,7 +74,7 @@ def parse(row: Mapping[str, Any]) -> Fields | None:
         try:
             value = json.loads(value)
         except (ValueError, RecursionError) as error:
-            raise ValueError(f"'choices' is not a list in JSON ({error})") from error
+            raise WrongValueError("choices", f"is not a list in JSON ({error})") from error
     choices = texts("choices", value or None)
     return (prompt, *choices) if len(choices) > 1 and all(choice.strip() for choice in choices) else None
 

@@ -2,30 +2,21 @@
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 from unicodedata import category
 
 from components.core.errors import DataError
-from components.data.formats.lines import Reading
-from components.data.formats.squad import Question, answers_of, read_squad
-from components.data.formats.tables import MOST_BAD
+from components.data.formats.squad import member_of
+from components.data.formats.tables import MOST_BAD, as_text
 from components.data.formats.textkey import text_key
 from components.data.scoring.questions import Questions
 from components.data.tasks.data import Answer, Examples, Fields
 from components.data.tasks.kinds import Kind
-from components.data.tasks.reading.records import (
-    Origin,
-    Position,
-    SplitFile,
-    filled,
-    filled_all,
-    read_records,
-    split_files,
-)
+from components.data.tasks.reading.records import Origin, all_records, filled
 from components.data.tasks.reading.splits import Row, Rows, examples_of, train_of
 from components.data.tasks.task_io import TaskIO, parse_texts
-from components.settings.tasks import AUTO, TaskSource
+from components.settings.tasks import TaskSource
 
 
 def read_questions(name: str, source: TaskSource) -> Examples:
@@ -44,18 +35,24 @@ def read_questions(name: str, source: TaskSource) -> Examples:
     wrong: list[str] = []
     asked = 0
     counts = Counter({"wrong_spans": 0, "unanswerable": 0})
-    for file in split_files(source):
-        for question, origin in _questions(file, counts):
-            asked += 1
-            spans, bad = _spans(question, move=source.wrong_spans != "drop")
-            if bad:
-                wrong.append(f"{origin}: {bad[0]}")
-                counts["wrong_spans"] += len(bad)
-            if bad and (source.wrong_spans == "drop" or not spans):
-                continue
-            counts["unanswerable"] += not spans
-            fields = (question.question, question.context)
-            rows.setdefault(file.split, []).append(Row(fields, spans, origin, joined=text_key(question.context)))
+    columns = [source.question, source.context, source.answers]
+    for split, record in all_records(source, columns, counts, texts=2, nested=True):
+        origin = record.origin
+        for value, what, column in zip(record.values, ("question", "context"), columns, strict=False):
+            # Invisible characters are no part of an answer.
+            filled(value.replace("\0", "") if isinstance(value, str) else value, f"the {what}", column, origin)
+        asked += 1
+        where = f"{origin}: id {origin.id or origin}"
+        answers = _answers(record.values[2], source.answers, origin, where)
+        question, context = (as_text(value, origin) or "" for value in record.values[:2])
+        spans, bad = _spans(answers, context, move=source.wrong_spans != "drop")
+        if bad:
+            wrong.append(f"{where}: {bad[0]}")
+            counts["wrong_spans"] += len(bad)
+        if bad and (source.wrong_spans == "drop" or not spans):
+            continue
+        counts["unanswerable"] += not spans
+        rows.setdefault(split, []).append(Row((question, context), spans, origin, joined=text_key(context)))
     if len(wrong) > MOST_BAD * asked and source.wrong_spans == "refuse":
         raise DataError(
             f"{wrong[0]}; {counts['wrong_spans']} answer(s) of {len(wrong)} question(s) do not match their context: "
@@ -76,53 +73,40 @@ def read_questions(name: str, source: TaskSource) -> Examples:
     )
 
 
-def _questions(file: SplitFile, counts: Counter[str]) -> Iterator[tuple[Question, Origin]]:
-    source = file.source
-    if file.form == "squad":
-        for number, question in enumerate(read_squad(file.path, Reading()), 1):
-            part = question.title if source.slice is not None else None
-            title = question.title if source.group not in (None, AUTO) else None
-            origin = Origin(Position(str(file.path), number, "question"), part, question.id, title)
-            for text, what in ((question.question, "question"), (question.context, "context")):
-                # Invisible characters are no part of an answer.
-                filled(text.replace("\0", ""), f"the {what}", what, origin)
-            yield question, origin
-        return
-    columns = [source.question, source.context, source.answers]
-    for record in read_records(file, columns, counts, texts=2, nested=True):
-        origin = record.origin
-        asked, context = filled_all(record, columns[:2], ("question", "context"))
-        answers = answers_of(_entries(record.values[2], source.answers, origin), str(origin))
-        yield Question(origin.id or str(origin), None, asked, context, answers), origin
+def _answers(value: Any, column: str, origin: Origin, where: str) -> list[tuple[int, str]]:
+    """(first character, text) of each distinct answer, in order, of a list of objects (SQuAD) or of parallel lists of
+    texts and starts; null: none.
 
-
-def _entries(value: Any, column: str, origin: Origin) -> list[Any]:
-    """Answers as a list of objects (SQuAD), from such a list or from parallel lists of texts and starts; null: none."""
+    Raises:
+        DataError: the value is something else, or an answer has no text or answer_start.
+    """
     if value is None:
         return []
     if isinstance(value, dict) and isinstance(texts := value.get("text"), list):
         starts = value.get("answer_start")
         if isinstance(starts, list) and len(starts) == len(texts):
-            return [{"text": text, "answer_start": start} for text, start in zip(texts, starts, strict=True)]
-    if isinstance(value, list):
-        return value
-    raise DataError(
-        f"{column!r} holds no answers; expected a list of {{text, answer_start}}, or two lists", where=origin
-    )
+            value = [{"text": text, "answer_start": start} for text, start in zip(texts, starts, strict=True)]
+    if not isinstance(value, list):
+        raise DataError(
+            f"{column!r} holds no answers; expected a list of {{text, answer_start}}, or two lists", where=origin
+        )
+    where = f"{where}, an answer"
+    pairs = ((member_of(entry, "answer_start", int, where), member_of(entry, "text", str, where)) for entry in value)
+    return list(dict.fromkeys(pairs))
 
 
-def _spans(entry: Question, *, move: bool) -> tuple[list[tuple[int, int]], list[str]]:
+def _spans(answers: Iterable[tuple[int, str]], context: str, *, move: bool) -> tuple[list[tuple[int, int]], list[str]]:
     """(start, end) of the answers, moved with `move`, and messages for answers not at their given offset."""
     spans: list[tuple[int, int]] = []
     wrong: list[str] = []
-    for start, text in entry.answers:
+    for start, text in answers:
         if not text.strip():
-            wrong.append(f"id {entry.id}: an answer is empty; mark the question is_impossible, or remove the answer")
+            wrong.append("an answer is empty; mark the question is_impossible, or remove the answer")
             continue
-        if start < 0 or entry.context[start : start + len(text)] != text:
-            at = entry.context[max(start, 0) : max(start, 0) + len(text)]
-            wrong.append(f"id {entry.id}: answer {text[:60]!r} is not at character {start}, found {at[:60]!r}")
-            start = _nearest(entry.context, text, start) if move else -1
+        if start < 0 or context[start : start + len(text)] != text:
+            at = context[max(start, 0) : max(start, 0) + len(text)]
+            wrong.append(f"answer {text[:60]!r} is not at character {start}, found {at[:60]!r}")
+            start = _nearest(context, text, start) if move else -1
         if start >= 0:
             # White space and invisible characters around an answer belong to no word of the context.
             read = [index for index, character in enumerate(text) if not _blank(character)]

@@ -7,11 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from components.core.errors import DataError
+from components.core.errors import DataError, nearest
 from components.data.formats.annotations.hub import tagging_columns
 from components.data.formats.annotations.records import LABEL
-from components.data.formats.conll import Sentence, read_conll, read_conllu
-from components.data.formats.lines import Reading
+from components.data.formats.conll import CONLLU
 from components.data.formats.tables import as_text
 from components.data.formats.textkey import text_key
 from components.data.formats.words import OUTSIDE, TagError, convert, inventory, repaired
@@ -19,18 +18,11 @@ from components.data.scoring.spans import read_tags
 from components.data.scoring.tagging import Tagging
 from components.data.tasks.data import Answer, Examples, Fields
 from components.data.tasks.kinds import Kind
-from components.data.tasks.reading.records import (
-    AUTO_GROUP,
-    Origin,
-    Position,
-    SplitFile,
-    read_records,
-    split_files,
-)
+from components.data.tasks.reading.records import Origin, Position, SplitFile, read_records, split_files
 from components.data.tasks.reading.splits import Row, Rows, examples_of, train_of, unseen_labels
 from components.data.tasks.task_io import TaskIO, texts
 from components.settings.formats import FORMATS
-from components.settings.tasks import AUTO, EMPTY_LINES, MARKS, WHOLE_FILE, TaskSource
+from components.settings.tasks import WHOLE_FILE, TaskSource
 
 #: Default columns of words and tags, by format.
 _COLUMNS = {"parallel": ("seq.in", "seq.out"), "conll": ("0", "-1"), "conllu": ("form", "upos")}
@@ -63,16 +55,13 @@ def read_tagging(name: str, source: TaskSource) -> Examples:
     rows: Rows = {}
     counts: Counter[str] = Counter()
     for file in split_files(source):
-        before = len(rows.setdefault(file.split, []))
         for sentence in _sentences(file, counts):
             _check(sentence)
             origin, words = sentence.origin, tuple(sentence.words)
             if source.document == WHOLE_FILE:
                 origin = replace(origin, document=WHOLE_FILE)
             tags = _learned(sentence, source, counts, file.split)
-            rows[file.split].append(Row(words, tags, origin, text_key(" ".join(words))))
-        if len(rows[file.split]) == before:
-            raise DataError(f"{file.path}: holds no sentences")
+            rows.setdefault(file.split, []).append(Row(words, tags, origin, text_key(" ".join(words))))
     seen = {_kind(tag, source) for row in rows["train"] for tag in row.target} - {None}
     if len(seen) < (2 if source.scheme == "none" else 1):
         raise DataError(
@@ -105,9 +94,12 @@ def _check(sentence: _Tagged) -> None:
             f"separate the sentences (in CoNLL by an empty line)",
             where=sentence.origin,
         )
-    for index, tag in enumerate(sentence.tags):
-        if not tag:
-            raise DataError(f"word {index + 1}, {sentence.words[index]!r}, has no tag", where=_place(sentence, index))
+    for index, (word, tag) in enumerate(zip(sentence.words, sentence.tags, strict=True)):
+        if not word.strip() or not tag.strip():
+            problem = (
+                f"{word!r}, has no tag; fill it in, or set tags" if word.strip() else "is empty; remove it, and its tag"
+            )
+            raise DataError(f"word {index + 1}{', ' if word.strip() else ' '}{problem}", where=_place(sentence, index))
 
 
 def _kind(tag: str, source: TaskSource) -> str | None:
@@ -142,35 +134,12 @@ def _sentences(file: SplitFile, counts: Counter[str]) -> Iterator[_Tagged]:
     default = tagging_columns(path) if form == "datasets" else _COLUMNS.get(form, ("words", "tags"))
     default = ("text", LABEL) if FORMATS[form].tool else default
     words, tags = source.words or default[0], source.tags or default[1]
-    if form not in ("conll", "conllu"):
-        for record in read_records(file, [words, tags], counts, nested=True):
-            first, second = map(_listed, record.values, (words, tags), (record.origin, record.origin))
-            yield _Tagged(first, second, record.origin)
-        return
-    result = (
-        read_conllu(path, Reading(), tags=tags)
-        if form == "conllu"
-        else read_conll(
-            path, Reading(), words=int(words), tags=int(tags), delimiter=source.delimiter, encoding=source.encoding
-        )
-    )
-    for sentence in result:
-        origin = _of_comments(Position(str(path), sentence.line), sentence, source)
-        if source.learns(file.split, origin.slice):
-            yield _Tagged(sentence.words, sentence.tags, origin, sentence.lines)
-
-
-def _of_comments(position: Position, sentence: Sentence, source: TaskSource) -> Origin:
-    """Slice and id are taken from comments; the default id is `sent_id`."""
-    comments = sentence.comments
-    part = comments.get(source.slice_column) if source.slice_column is not None else None
-    group = comments.get(AUTO_GROUP if source.group == AUTO else source.group) if source.group is not None else None
-    document = None
-    if source.document in (MARKS, EMPTY_LINES):
-        document = str(sentence.document if source.document == MARKS else sentence.block)
-    elif source.document_column is not None:
-        document = comments.get(source.document_column)
-    return Origin(position, part, comments.get(source.id or "sent_id"), group, document)
+    if form == "conllu" and tags not in CONLLU:
+        raise DataError(f"{path}: CoNLL-U has no column {tags!r}{nearest(tags, CONLLU)}")
+    lines = ["lines"] if form in ("conll", "conllu") else []
+    for record in read_records(file, [words, tags, *lines], counts, nested=True):
+        first, second = map(_listed, record.values, (words, tags), (record.origin, record.origin))
+        yield _Tagged(first, second, record.origin, *record.values[2:])
 
 
 def _listed(value: Any, column: str, origin: Origin) -> list[str]:
@@ -179,8 +148,6 @@ def _listed(value: Any, column: str, origin: Origin) -> list[str]:
     result = (as_text(value, origin) or "").split() if result is None else result
     if not result:
         raise DataError(f"{column!r} is empty; remove the row or fill it in", where=origin)
-    if any(not item.strip() for item in result):
-        raise DataError(f"{column!r} holds an empty word; remove it, and its tag", where=origin)
     return result
 
 

@@ -12,13 +12,13 @@ from typing import Any, Final
 
 from components.core.errors import DataError
 from components.data.formats.lines import Reading
-from components.data.formats.rows import read_columns, unit_of
+from components.data.formats.rows import FORMATS, read_columns, unit_of
 from components.data.formats.tables import Layout, as_text
 from components.data.formats.textkey import digest_of
 from components.data.tasks.data import Fields
 from components.data.tasks.reading.labels import answers_beside, files_of, label_values, labels_file
 from components.settings.detection import exists
-from components.settings.tasks import AUTO, SPLITS, TaskSource
+from components.settings.tasks import AUTO, SPLITS, WHOLE_FILE, TaskSource
 
 #: A number without leading zeros: 0101 and 101 are two codes.
 _NUMBER = re.compile(r"[+-]?(0|[1-9]\d*)(\.\d+)?")
@@ -174,7 +174,7 @@ def read_records(
     """
     source, split, path, form = file.source, file.split, file.path, file.form
     layout = layout_of(source, file.member, nested=nested)
-    further = further_columns(source)
+    further = _further(source, form)
     if source.group == AUTO and not _has_column(path, AUTO_GROUP, form, layout):
         further["group"] = None
     named = {name: column for name, column in further.items() if column is not None}
@@ -206,10 +206,11 @@ def read_records(
         counts[f"{split}_rows_in_other_languages"] += others
 
 
-def further_columns(source: TaskSource) -> dict[str, str | None]:
+def _further(source: TaskSource, form: str) -> dict[str, str | None]:
     """Attribute of `Origin` -> its column."""
     group = AUTO_GROUP if source.group == AUTO else source.group
-    return {"slice": source.slice_column, "group": group, "id": source.id, "document": source.document_column}
+    document = None if source.document == WHOLE_FILE else source.document
+    return {"slice": source.slice_column, "group": group, "id": source.id or FORMATS[form].id, "document": document}
 
 
 def count_skipped(reading: Reading, split: str, counts: Counter[str]) -> None:

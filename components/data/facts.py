@@ -5,16 +5,14 @@ import re
 import unicodedata
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
 
-from components.data.formats.textkey import text_key
-from components.data.tasks.data import Fields
+from components.data.formats.textkey import row_key
+from components.data.tasks.data import Examples, Split
 from components.data.tasks.examples import NOTICES
-from components.data.tasks.kinds import find_kind
-from components.settings.tasks import SPLITS, TaskSource
+from components.settings.tasks import SPLITS
 
 #: Share of the texts that have at most `Facts.long` characters.
 WHOLE = 0.95
@@ -22,52 +20,57 @@ WHOLE = 0.95
 _MARKS = frozenset(("na", "n/a", "nan", "null", "-", "?"))
 #: Counts of the reader that are said as `examples` says them.
 _NOTED = ("dev_rows_with_unseen_label", "test_rows_with_unseen_label", "wrong_spans")
+#: Count of the rows of train that are copies.
+_COPIES = "train_rows_repeated"
 #: Listed classes.
 _LISTED = 8
 
 
-@dataclass(frozen=True)
 class Facts:
-    """What the inspection has found.
+    """Statistics of the rows of train, and of what the reader has counted in all `splits`.
 
     Attributes:
         rows: split -> number of rows, after rows of train that are in a later split were dropped.
+        counts: of the reader (`Examples.counts`); of train alone, its copies.
         classes: label -> rows of train, most frequent first; empty for kinds without labels.
         median, long: characters of a text: median, and of the longest 5%, the shortest.
-        duplicates: rows of train whose text occurs before.
         conflicts: different texts of train that have several labels.
-        overlap: split -> rows that are also in a later split.
-        empty: rows without text, which are dropped.
         language, script: of the texts; code, or `UNKNOWN`, and name.
-        unlabelled: rows without a label, which are left out.
         alike: labels that differ in upper and lower case only.
-        noted: (number, what) of rows of any split that are not as they should be.
         telling: (token, rows of train with it, label) of tokens that occur with one label only, in many of its rows.
     """
 
-    kind: str
-    rows: dict[str, int]
-    held_out: int
-    classes: dict[str, int]
-    median: int
-    long: int
-    duplicates: int
-    conflicts: int
-    overlap: dict[str, int]
-    empty: int
-    language: str
-    script: str = ""
-    unlabelled: int = 0
-    alike: tuple[str, ...] = ()
-    telling: tuple[tuple[str, int, str], ...] = ()
-    noted: tuple[tuple[int, str], ...] = ()
+    def __init__(self, kind: str, examples: Examples, *, splits: Sequence[str] = SPLITS) -> None:
+        train, labels = examples.train, examples.labels
+        texts = [" ".join(parts) for parts in train.fields]
+        lengths = [*map(len, texts)]
+        folded = Counter(label.casefold() for label in labels)
+        targets = (int(number) for target in train.targets for number in target if labels and number >= 0)
+        self.kind, self.rows = kind, {split: len(getattr(examples, split)) for split in splits}
+        self.counts = Counter(
+            {n: c for n, c in examples.counts.items() if len(splits) > 1 or n == "train_rows_repeated"}
+        )
+        self.classes = dict(Counter(labels[number] for number in targets).most_common())
+        self.median, self.long = int(np.median(lengths)), int(np.quantile(lengths, WHOLE))
+        self.conflicts = _conflicts(train) if labels and kind != "tagging" else 0
+        self.language, self.script = language_of(texts), script_of(texts)
+        self.alike = [label for label in labels if folded[label.casefold()] > 1]
+        self.telling = _telling(train, labels) if kind == "classification" else []
 
     def _sizes(self) -> str:
         sizes = [f"{self.rows.get('train', 0):,} rows to learn from"]
         sizes += [f"{self.rows['dev']:,} of dev"] if self.rows.get("dev") else []
         if test := self.rows.get("test"):
-            sizes.append(f"{test:,} further row(s) are held out as test" if self.held_out else f"{test:,} of test")
+            sizes.append(
+                f"{test:,} further row(s) are held out as test"
+                if self.counts["test_rows_held_out"]
+                else f"{test:,} of test"
+            )
         return ", ".join(sizes)
+
+    def of_any(self, what: str) -> int:
+        """Rows of any split that are counted as `what`."""
+        return sum(self.counts[f"{split}_rows_{what}"] for split in SPLITS)
 
     def lines(self) -> list[str]:
         """The facts in words."""
@@ -104,96 +107,43 @@ class Facts:
             lines.append(
                 f"the token {token!r} occurs in {count:,} rows, all of them {label!r}; is it part of the label?"
             )
+        unlabelled = "row(s) have no label and are left out; those of train are used as unlabelled text"
+        later = "row(s) of {0} are also in a later split; dropped from {0}"
         problems = [
-            *self.noted,
-            (self.empty, "row(s) have no text; they are dropped"),
-            (self.unlabelled, "row(s) have no label and are left out; those of train are used as unlabelled text"),
-            (self.duplicates, "row(s) of train repeat an earlier text"),
+            *((self.counts[name], NOTICES[name][0]) for name in _NOTED),
+            (self.of_any("empty"), "row(s) have no text; they are dropped"),
+            (self.of_any("without_label"), unlabelled),
+            (self.counts[_COPIES], "row(s) of train repeat an earlier text"),
             (self.conflicts, "text(s) of train have different labels; correct them where one is wrong"),
-            *(
-                (count, f"row(s) of {split} are also in a later split; dropped from {split}")
-                for split, count in self.overlap.items()
-            ),
+            *((self.counts[f"{split}_rows_in_later_splits"], later.format(split)) for split in SPLITS[:2]),
         ]
         return lines + [f"warning: {count:,} {what}" for count, what in problems if count]
 
 
-def inspect(name: str, source: TaskSource) -> Facts:
-    """Read a task as a run does, and count.
-
-    Raises:
-        DataError: the data are invalid (file, line, what to do).
-    """
-    examples = find_kind(source.kind, key=f"data.tasks.{name}.kind").read(name, source)
-    facts = facts_of(
-        source.kind, examples.train.fields, [each.tolist() for each in examples.train.targets], examples.labels
-    )
-    return replace(
-        facts,
-        rows={split: len(getattr(examples, split)) for split in SPLITS},
-        held_out=examples.counts.get("test_rows_held_out", 0),
-        overlap={split: examples.counts.get(f"{split}_rows_in_later_splits", 0) for split in SPLITS[:2]},
-        empty=sum(examples.counts.get(f"{split}_rows_empty", 0) for split in SPLITS),
-        unlabelled=sum(examples.counts.get(f"{split}_rows_without_label", 0) for split in SPLITS),
-        noted=tuple((examples.counts[name], NOTICES[name][0]) for name in _NOTED if examples.counts.get(name)),
-    )
-
-
-def facts_of(kind: str, fields: Sequence[Fields], targets: Sequence[Sequence[float]], labels: Sequence[str]) -> Facts:
-    """Statistics of the rows of train.
-
-    Args:
-        targets: N targets; of kinds with labels their indices, negative for no label.
-    """
-    texts = [" ".join(parts) for parts in fields]
-    lengths = np.array([len(text) for text in texts])
-    keys = [text_key(text) for text in texts]
-    folded = Counter(label.casefold() for label in labels)
-    counts = Counter(int(number) for target in targets for number in target if number >= 0) if labels else Counter()
-    return Facts(
-        kind=kind,
-        rows={"train": len(fields)},
-        held_out=0,
-        classes={labels[number]: count for number, count in counts.most_common()},
-        median=int(np.median(lengths)),
-        long=int(np.quantile(lengths, WHOLE)),
-        duplicates=len(keys) - len(set(keys)),
-        conflicts=_conflicts(targets, keys) if labels and kind != "tagging" else 0,
-        overlap={},
-        empty=0,
-        language=language_of(texts),
-        script=script_of(texts),
-        alike=tuple(label for label in labels if folded[label.casefold()] > 1),
-        telling=_telling(fields, targets, labels) if kind == "classification" else (),
-    )
-
-
-def _telling(
-    inputs: Sequence[Fields], targets: Sequence[Sequence[float]], labels: Sequence[str]
-) -> tuple[tuple[str, int, str], ...]:
+def _telling(train: Split, labels: Sequence[str]) -> list[tuple[str, int, str]]:
     """Up to three tokens that occur in at least half of the rows of a label, and in no row of another one."""
-    counts = Counter(int(target[0]) for target in targets if target[0] >= 0)
+    counts = Counter(train.labels.tolist())
     seen: Counter[str] = Counter()
     of_label: dict[str, int] = {}
     mixed: set[str] = set()
-    for fields, target in zip(inputs, targets, strict=True):
+    for fields, number in zip(train.fields, train.labels.tolist(), strict=True):
         for token in {*" ".join(fields).casefold().split()}:
             seen[token] += 1
-            if of_label.setdefault(token, int(target[0])) != int(target[0]):
+            if of_label.setdefault(token, number) != number:
                 mixed.add(token)
     telling = [
         (token, count, labels[of_label[token]])
         for token, count in seen.most_common()
         if token not in mixed and of_label[token] >= 0 and count >= max(5, counts[of_label[token]] / 2)
     ]
-    return tuple(telling[:3])
+    return telling[:3]
 
 
-def _conflicts(targets: Sequence[Sequence[float]], keys: Sequence[str]) -> int:
-    labels: dict[str, set[tuple[float, ...]]] = {}
-    for key, target in zip(keys, targets, strict=True):
-        labels.setdefault(key, set()).add(tuple(target))
-    return sum(len(different) > 1 for different in labels.values())
+def _conflicts(train: Split) -> int:
+    targets: dict[str, set[tuple[float, ...]]] = {}
+    for fields, target in zip(train.fields, train.targets, strict=True):
+        targets.setdefault(row_key(fields), set()).add(tuple(target))
+    return sum(len(different) > 1 for different in targets.values())
 
 
 #: Languages that are told apart.
