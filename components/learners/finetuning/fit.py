@@ -191,6 +191,8 @@ class Fit:
             task_tokens=settings.own_task_tokens and family_named(family_of(job.encoder)).task_tokens,
             precision=self.precision,
             code=job.code,
+            # Of the files of a table.
+            version=2,
         )
 
 
