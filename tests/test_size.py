@@ -24,7 +24,7 @@ BUDGETS = {
     "headstart": 13_080,
     "interchange": 22_800,
     "labelling": 11_500,
-    "learners": 76_350,
+    "learners": 76_360,
     "models": 43_700,
     "pages": 13_600,
     "pipeline": 32_060,
