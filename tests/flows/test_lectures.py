@@ -34,12 +34,12 @@ def called(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, ...]]:
 
 
 def test_every_claim_is_measured_on_its_run(called, tmp_path):
-    lectures.command(["layers", "thai", "sizes"], None, tmp_path)
+    lectures.command(["neighbours", "thai", "sizes"], None, tmp_path)
     assert called == [
         ("retrain", str(PARAMS)),
-        ("stage", "wnut17", str(PARAMS)),
+        ("stage", "ewt-pos", str(PARAMS)),
         ("retrain", str(THAI)),
-        ("layers", str(PARAMS), "artifacts/lectures"),
+        ("neighbours", str(PARAMS), "artifacts/lectures"),
         ("thai", str(THAI), "artifacts/thai"),
         ("sizes", str(THAI), "artifacts/thai"),
     ]
