@@ -191,7 +191,7 @@ class Fit:
             task_tokens=settings.own_task_tokens and family_named(family_of(job.encoder)).task_tokens,
             precision=self.precision,
             code=job.code,
-            # Of the files of a table.
+            # Raised when the layout of a stored table changes, so that older ones are not read.
             version=2,
         )
 

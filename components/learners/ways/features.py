@@ -13,7 +13,7 @@ from components.training.optim import ParameterGroup, decayed
 from components.training.rng import counter_seed
 from components.training.windows import Sampler
 
-#: Least learning rate of a linear head. On dev of WNUT17, with 1,000 sentences and MiniLM, span F1 is .02 with .0002,
+#: Minimum learning rate of a linear head. On dev of WNUT17, with 1,000 sentences and MiniLM, span F1 is .02 with .0002,
 #: which suits the encoder, .10 with .002, and .37 with .01.
 HEAD_RATE = 0.01
 
@@ -24,7 +24,7 @@ class Features(Way):
     trains_encoder = False
 
     def training(self, settings: FinetuneSettings) -> Training:
-        """With the rate of a linear head, since that of the settings is for the encoder."""
+        """The settings of training with a rate that suits a linear head; the configured rate is for the encoder."""
         linear = settings.tagger != "bilstm_crf" and not settings.head_hidden
         rate = max(settings.training.rate, HEAD_RATE if linear else 0.0)
         return settings.training.model_copy(update={"rate": rate})
