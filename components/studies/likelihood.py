@@ -88,9 +88,9 @@ def pieces(tokenizer: Tokenizer, before: str, answer: str, after: str) -> tuple[
     return parts[:first], parts[first:last], parts[last:]
 
 
-def unknown_words(system: str, encoder: Encoder, candidates: Sequence[Sequence[str]]) -> list[str]:
+def unknown_words(system: str, encoder: Encoder, answers: Sequence[str]) -> list[str]:
     """A sentence about answers with unknown words, which all have the probability of the unknown piece."""
-    distinct = list(dict.fromkeys(answer for row in candidates for answer in row))
+    distinct = list(dict.fromkeys(answers))
     encoded = encoder.tokenizer.encode_batch([f" {answer}" for answer in distinct])
     unknown = [answer for answer, ids in zip(distinct, encoded, strict=True) if (ids == UNK).any()]
     if not unknown:

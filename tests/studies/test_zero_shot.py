@@ -17,8 +17,7 @@ from components.settings.tasks import TaskSource
 from components.studies import prompts
 from components.studies.frame import Outputs
 from components.studies.likelihood import SCORES, answer_scores, pieces
-from components.studies.prompt_tasks import Prompt
-from components.studies.prompts import label_words
+from components.studies.prompts import Prompt, label_words
 from components.tokenization.char import CharTokenizer
 from components.tokenization.special import END, MASK, SPECIAL_PIECES, START
 from components.tokenization.word import WordTokenizer
