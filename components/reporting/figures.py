@@ -6,13 +6,11 @@ import itertools
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import matplotlib
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.collections import PathCollection
 from matplotlib.figure import Figure
 from matplotlib.transforms import Bbox
 
@@ -21,14 +19,12 @@ from components.reporting.marks import marked
 # Seven colours of Okabe and Ito (2008), which remain distinguishable with colour blindness, and a brown. Grey is no
 # colour of a curve, because overlapping bands are grey.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#8C510A")
-#: Of points that are shown for context.
-GREY = "#999999"
 INK = "#1b1f24"
 #: Maximum characters per name in a legend with two columns.
 LONG_NAME = 19
 #: Maximum characters of a tick label on a categorical axis; longer names are abbreviated.
 LONGEST_NAME = 36
-#: Minimum gap in pixels between a point and its name, and between two tick labels.
+#: Minimum gap in pixels between two tick labels.
 GAP = 5.0
 # XML cannot represent control characters and surrogates, and matplotlib cannot lay out surrogates.
 _NOT_PRINTABLE = re.compile("[\x00-\x1f\x7f\ud800-\udfff\ufffe\uffff]")
@@ -61,16 +57,6 @@ class Line:
     dashed: bool = False
 
 
-@dataclass(frozen=True)
-class Cloud:
-    """Points of one colour with optional `names`; `background` marks points that are shown in grey for context."""
-
-    x: Sequence[float]
-    y: Sequence[float]
-    names: Sequence[str] = ()
-    background: bool = False
-
-
 def lines(
     series: Mapping[str, Line],
     *,
@@ -78,7 +64,6 @@ def lines(
     y_label: str,
     logarithmic: bool = False,
     ticks: bool = False,
-    names: Mapping[float, str] | None = None,
     among: Sequence[str] = (),
 ) -> str:
     """Curves with their intervals.
@@ -112,43 +97,16 @@ def lines(
             axes.set_xscale("log")
         if ticks:
             values = sorted({value for line in series.values() for value in line.x})
-            if names is None:
-                axes.set_xticks(values, [f"{value:.0f}" for value in values])
-            else:
-                labels = [_printable(names[value]) for value in values]
-                axes.set_xticks(values, labels, rotation=30, ha="right")
+            axes.set_xticks(values, [f"{value:.0f}" for value in values])
             axes.minorticks_off()
         axes.set_xlabel(_printable(x_label))
         axes.set_ylabel(_printable(y_label))
-        anchor = (0.5, -0.18 if names is None else -0.42)
-        axes.legend(**_entries(axes), loc="upper center", bbox_to_anchor=anchor, ncols=columns)
-        if ticks and names is None:
+        # Without handles and labels matplotlib omits labels that begin with an underscore.
+        handles = axes.get_lines()
+        labels = [str(handle.get_label()) for handle in handles]
+        axes.legend(handles, labels, loc="upper center", bbox_to_anchor=(0.5, -0.18), ncols=columns)
+        if ticks:
             _thin(figure, axes)
-        return _svg(figure)
-
-
-def scatter(groups: Mapping[str, Cloud], *, x_label: str = "", y_label: str = "") -> str:
-    """Groups of points, each in its own colour; the first group is drawn below the others. Where the space is
-    insufficient, names are omitted; the first names of each group have priority."""
-    with matplotlib.rc_context(STYLE):
-        figure, axes = _canvas(height=4.2)
-        colours = itertools.cycle(COLOURS)
-        named: list[tuple[int, str, float, float, str]] = []
-        for name, cloud in groups.items():
-            colour = GREY if cloud.background else next(colours)
-            size = 8 if cloud.background else 20
-            axes.scatter(
-                cloud.x, cloud.y, s=size, color=colour, alpha=0.4 if cloud.background else 0.85, label=_printable(name)
-            )
-            texts = zip(cloud.names, cloud.x, cloud.y, strict=False)
-            named += [(rank, text, x, y, colour) for rank, (text, x, y) in enumerate(texts)]
-        axes.margins(x=0.1)
-        axes.set_xlabel(_printable(x_label))
-        axes.set_ylabel(_printable(y_label))
-        columns = 3 if max(map(len, groups)) <= LONG_NAME else 2
-        axes.legend(**_entries(axes), loc="upper center", bbox_to_anchor=(0.5, -0.1), ncols=columns)
-        by_rank = sorted(named, key=lambda entry: entry[0])
-        _write_names(figure, axes, [entry[1:] for entry in by_rank])
         return _svg(figure)
 
 
@@ -225,12 +183,6 @@ def _printable(text: str) -> str:
     return _NOT_PRINTABLE.sub("\ufffd", str(marked(re.sub(r"\s", " ", text))))
 
 
-def _entries(axes: Axes) -> dict[str, Sequence[Any]]:
-    """Handles and labels of a legend. Without arguments matplotlib omits labels that begin with an underscore."""
-    handles = [*axes.get_lines(), *(of for of in axes.collections if isinstance(of, PathCollection))]
-    return {"handles": handles, "labels": [str(handle.get_label()) for handle in handles]}
-
-
 def _thin(figure: Figure, axes: Axes) -> None:
     """Hide tick labels that would overlap others; the first and the last one stay."""
     figure.draw_without_rendering()
@@ -242,31 +194,6 @@ def _thin(figure: Figure, axes: Axes) -> None:
             label.set_visible(False)
         else:
             taken.append(box)
-
-
-def _write_names(figure: Figure, axes: Axes, named: Sequence[tuple[str, float, float, str]]) -> None:
-    """Write names (name, x, y, colour) beside points, where there is room without overlaps."""
-    figure.draw_without_rendering()
-    frame = axes.get_window_extent()
-    marks = [axes.transData.transform((x, y)) for _, x, y, _ in named]
-    taken = [Bbox.from_extents(x - GAP / 2, y - GAP / 2, x + GAP / 2, y + GAP / 2) for x, y in marks]
-    to_points = 72 / figure.dpi
-    for (name, x, y, colour), (left, bottom) in zip(named, marks, strict=True):
-        text = axes.annotate(
-            _printable(name), (x, y), textcoords="offset points", xytext=(0, 0), fontsize=6.5, color=colour
-        )
-        # The names must not affect the layout of the axes.
-        text.set_in_layout(False)
-        box = text.get_window_extent()
-        for across, up in itertools.product((GAP, -GAP - box.width, -box.width / 2), (GAP / 2, -GAP / 2 - box.height)):
-            spot = Bbox.from_bounds(left + across, bottom + up, box.width, box.height)
-            inside = frame.x0 <= spot.x0 and spot.x1 <= frame.x1 and frame.y0 <= spot.y0 and spot.y1 <= frame.y1
-            if inside and not spot.count_overlaps(taken):
-                taken.append(spot)
-                text.set_position((across * to_points, up * to_points))
-                break
-        else:
-            text.remove()
 
 
 def _canvas(*, height: float, width: float = 4.2) -> tuple[Figure, Axes]:

@@ -31,18 +31,14 @@ from sklearn.preprocessing import normalize
 from components.core.errors import DataError
 from components.data.scoring.intervals import CONFIDENCE, interval
 from components.models.encoder import Encoder
-from components.reporting import figures
-from components.reporting.figures import Cloud
-from components.reporting.findings import Drawing
 from components.studies.frame import Corpus, EncoderName, Measured, Outputs, Row, Sheet
-from components.studies.words import Floats, Sentence, evenly, of_letters, plain, planar, sample, search, word_vectors
+from components.studies.words import Floats, Sentence, evenly, of_letters, plain, sample, search, word_vectors
 
 #: Minimum number of sentences with a measured word (5 in Ethayarajh 2019), maximum number of them that are used, number
 #: of words, and number of randomly sampled occurrences for the anisotropy.
 LEAST, MOST, WORDS, RANDOM = 5, 50, 400, 1000
-#: Minimum number of occurrences of the word with two senses, minimum fraction of them in each, maximum plotted, and
-#: number of examples of each sense.
-OCCURRENCES, SHARE, PLOTTED, EXAMPLES = 10, 0.2, 200, 3
+#: Minimum and maximum number of occurrences of the word with two senses, and number of examples of each.
+OCCURRENCES, SEARCHED, EXAMPLES = 10, 200, 3
 #: Number of pseudo-words, and of random assignments to their clusters.
 PSEUDO, ASSIGNED = 20, 100
 
@@ -111,37 +107,31 @@ def measure(
     outputs: Outputs,
     *,
     encoder: EncoderName = "",
-    word: Annotated[str, typer.Option(help="Word whose senses are shown; the clearest case by default.")] = "",
+    word: Annotated[str, typer.Option(help="Word whose sentences are shown in two clusters.")] = "",
     corpus: Corpus = "domain",
     sentences: Annotated[int, typer.Option(help="Number of sentences.", min=10)] = 1500,
 ) -> Measured:
-    """The three measures for each layer of one or several encoders, and the senses of a word and of pseudo-words."""
-    layers, moved, merged, senses, maps = list[Row](), list[Row](), list[Row](), list[Row](), list[Drawing]()
+    """The three measures for each layer of one or several encoders, and the senses of pseudo-words and of a word."""
+    layers, moved, merged, senses = list[Row](), list[Row](), list[Row](), list[Row]()
     directory = outputs.of("corpus", corpus)
     for name, loaded in outputs.encoders(encoder).items():
         read = sample(directory, loaded.tokenizer.segmentation, count=sentences)
         rng = np.random.default_rng(0)
         positions = positions_of_words(read, rng)
         vectors, starts = word_vectors(loaded, read)
-        words = {of: np.asarray([starts[number] + index for number, index in at]) for of, at in positions.items()}
+        words = [np.asarray([starts[number] + index for number, index in at]) for at in positions.values()]
         random = np.sort(rng.choice(len(vectors[0]), min(RANDOM, len(vectors[0])), replace=False))
-        values = [of_layer(layer, starts, list(words.values()), random) for layer in vectors]
+        values = [of_layer(layer, starts, words, random) for layer in vectors]
         layers += [{"encoder": name, "layer": number} | _intervals(of) for number, of in enumerate(values)]
         change = _intervals({key: values[-1][key] - values[0][key] for key in values[0]})
         moved.append({"encoder": name, "layers": len(values) - 1} | change)
         merged.append({"encoder": name} | pseudo_words(loaded, read, positions))
-        # The same word for all encoders, for comparison.
-        word = word or clearest({of: vectors[-1][rows] for of, rows in words.items()})
-        rows, drawing = senses_of(loaded, directory, word, name)
-        senses, maps = [*senses, *rows], [*maps, drawing]
-    forms = dict.fromkeys(values[0], ".3f")
-    shown = [key for key in forms if key == "anisotropy" or "adjusted" in key]
-    drawn = [drawing for key in shown for drawing in Sheet(layers, "By layer", value=key, x="layer").drawing()]
+        senses += senses_of(loaded, directory, word, name) if word else []
     sheets = [
+        Sheet(layers, "By layer; 0 is the embedding", value="anisotropy", x="layer"),
         Sheet(moved, "Change from the embedding to the last layer", value="self-similarity, adjusted", reference=0.0),
-        Sheet(layers, "By layer; 0 is the embedding"),
         Sheet(merged, "Pseudo-words: purity of two clusters in the last layer", value="gain", reference=0.0),
-        Sheet(senses, f"Sentences with {word!r} nearest to the centre of each cluster"),
+        *([Sheet(senses, f"Sentences with {word!r} nearest to the centre of each cluster")] if senses else []),
     ]
     text = (
         "Self-similarity: similarity of a word's vectors in different sentences; the lower it is, the more they depend "
@@ -150,7 +140,7 @@ def measure(
         "the anisotropy random occurrences. Pseudo-words: two words are written as one, and the clusters of its "
         "vectors compared with the words; chance is a random assignment."
     )
-    return Measured(sheets, [text], figures=[*drawn, *maps])
+    return Measured(sheets, [text])
 
 
 def _intervals(values: Mapping[str, Floats]) -> Row:
@@ -205,35 +195,18 @@ def pseudo_words(
     return {"pseudo-words": len(pairs), "purity": means[0], "chance": means[1], "gain": gain}
 
 
-def senses_of(encoder: Encoder, corpus: Path, word: str, name: str) -> tuple[list[Row], Drawing]:
-    """The occurrences of a word in the last layer in two clusters: rows of examples, and a map."""
-    occurrences = search(corpus, encoder.tokenizer.segmentation, word, count=PLOTTED)
+def senses_of(encoder: Encoder, corpus: Path, word: str, name: str) -> list[Row]:
+    """Rows of examples of the occurrences of a word in the last layer, in two clusters."""
+    occurrences = search(corpus, encoder.tokenizer.segmentation, word, count=SEARCHED)
     if len(occurrences) < OCCURRENCES:
         raise DataError(f"{word!r}: occurs {len(occurrences)} times in the corpus; at least {OCCURRENCES} are needed")
-    directions_ND = normalize(last_vectors(encoder, occurrences))
+    directions_ND, rows = normalize(last_vectors(encoder, occurrences)), list[Row]()
     clusters_N, silhouette = two_senses(directions_ND)
-    positions_N2 = planar(directions_ND)
-    rows, clouds = list[Row](), {}
     for cluster in np.unique(clusters_N):
         members = np.flatnonzero(clusters_N == cluster)
         nearest = members[np.argsort(-(directions_ND[members] @ directions_ND[members].mean(0)), kind="stable")]
         label = f"{'AB'[cluster]} ({len(members)})"
         for sentence, index in (occurrences[row] for row in nearest[:EXAMPLES]):
-            around = sentence[max(0, index - 8) : index], [f"[{sentence[index]}]"], sentence[index + 1 : index + 9]
-            shown = " ".join(part for words in around for part in words)
+            shown = " ".join([*sentence[max(0, index - 8) : index], f"[{sentence[index]}]", *sentence[index + 1 :][:8]])
             rows.append({"encoder": name, "silhouette": silhouette, "cluster": label, "sentence": shown})
-        clouds[label] = Cloud(*positions_N2[members].T.tolist())
-    caption = f"{name}: occurrences of {word!r}, last layer, two principal components."
-    return rows, Drawing(figures.scatter(clouds), caption)
-
-
-def clearest(words: Mapping[str, Floats]) -> str:
-    """The word whose occurrences (N, D) form the clearest two clusters."""
-    best = ("", -1.0)
-    for word, vectors_ND in words.items():
-        if len(vectors_ND) >= 2 * OCCURRENCES and len(word) >= 3:
-            clusters_N, silhouette = two_senses(vectors_ND)
-            if silhouette > best[1] and clusters_N.mean() >= SHARE:
-                best = (word, silhouette)
-    # In a small sample no word may be frequent enough.
-    return best[0] or max(words, key=lambda word: len(words[word]))
+    return rows

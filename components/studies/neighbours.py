@@ -1,7 +1,6 @@
-"""Nearest neighbours of words in a table of word vectors or in the embedding layer of another family, with a map: the
-plane of the first two principal components.
+"""Nearest neighbours of words in a table of word vectors or in the embedding layer of another family.
 
-Shape suffixes: V vocabulary, D width, N plotted pieces.
+Shape suffixes: V vocabulary, D width.
 """
 
 from collections import Counter, defaultdict
@@ -9,7 +8,6 @@ from collections.abc import Mapping, Sequence
 from typing import Annotated, Any
 
 import numpy as np
-import torch
 import typer
 from torch import Tensor
 
@@ -19,48 +17,17 @@ from components.data.tasks.examples import read_facts, read_split
 from components.models.base import LanguageModel
 from components.models.encoder import Encoder
 from components.models.static import StaticVectors
-from components.reporting import figures
-from components.reporting.figures import Cloud
-from components.reporting.findings import Drawing
 from components.serving.generation import nearest_words
 from components.studies.frame import EncoderName, Measured, Outputs, Row, Sheet
-from components.studies.words import of_letters, planar
+from components.studies.words import of_letters
 from components.tokenization import Tokenizer
 from components.tokenization.special import FIRST_ORDINARY, UNK
 
-#: Pieces per batch for families that compute their vectors from characters.
-ROWS = 1024
 
-
-@torch.inference_mode()
-def table(model: LanguageModel) -> Tensor:
-    """(V, D) float32 vectors of all pieces. Families without a table compute them from the pieces' characters."""
-    if isinstance(model, StaticVectors):
-        return model.vectors()
-    weight = model.piece_embedding()
-    if weight is not None:
-        return weight.detach().float().cpu()
-    framed = model.special_tokens([-1])
-    position = framed.index(-1)
-    parts = []
-    for ids in torch.arange(model.config.vocabulary).split(ROWS):
-        tokens = torch.tensor([framed]).repeat(len(ids), 1)
-        tokens[:, position] = ids
-        hidden = model.hidden_states(tokens, torch.full((len(ids),), len(framed)))
-        parts.append(hidden[0][:, position].float())
-    return torch.cat(parts)
-
-
-def readable(tokenizer: Tokenizer) -> list[str]:
-    """The surface forms of the pieces, all different. Pieces that continue a word keep their mark."""
-    names = list(tokenizer.pieces)
-    taken = set(names)
-    for id_ in range(FIRST_ORDINARY, tokenizer.vocab_size):
-        surface = tokenizer.surface(id_)
-        if not tokenizer.continues(id_) and surface not in taken:
-            taken.add(surface)
-            names[id_] = surface
-    return names
+def table(model: LanguageModel) -> Tensor | None:
+    """(V, D) float32 vectors of all pieces; None for a family that computes them from characters."""
+    weight = model.vectors() if isinstance(model, StaticVectors) else model.piece_embedding()
+    return None if weight is None else weight.detach().float().cpu()
 
 
 def frequent_words(tokenizer: Tokenizer, *, count: int, skip: int) -> list[str]:
@@ -104,8 +71,6 @@ def vector(encoder: Encoder, table_VD: Tensor, word: str) -> tuple[Tensor, list[
 
 #: Number of default words, and number of more frequent words that are skipped: those have unspecific neighbours.
 CHOSEN, SKIPPED = 6, 150
-#: Number of frequent words in the background of the map.
-BACKGROUND = 150
 #: Number of frequent words whose neighbours' parts of speech are compared.
 SCORED = 500
 
@@ -118,15 +83,18 @@ def measure(
     count: Annotated[int, typer.Option(help="Number of neighbours per word.", min=1)] = 8,
     tags: Annotated[str, typer.Option(help="Task of tagging whose parts of speech neighbours are compared by.")] = "",
 ) -> Measured:
-    """Neighbours of words in one or several tables, and a map of each. By default, character models are skipped."""
+    """Neighbours of words in one or several tables. By default, character models are skipped."""
     asked = [word.strip() for word in words.split(",") if word.strip()]
-    rows, shares, drawings = list[Row](), list[Row](), list[Drawing]()
+    rows, shares = list[Row](), list[Row]()
     for name, loaded in outputs.encoders(encoder).items():
-        if loaded.tokenizer.kind == "char":
+        tokenizer, table_VD = loaded.tokenizer, table(loaded.model)
+        if tokenizer.kind == "char" or table_VD is None:
             if encoder:
                 raise ConfigError(f"{name}: is a character model, which has no table of words; choose another encoder")
             continue
-        table_VD, written = table(loaded.model), readable(loaded.tokenizer)
+        # Pieces that continue a word keep their mark.
+        ordinary = [id_ >= FIRST_ORDINARY and not tokenizer.continues(id_) for id_ in range(tokenizer.vocab_size)]
+        written = [tokenizer.surface(id_) if of else tokenizer.pieces[id_] for id_, of in enumerate(ordinary)]
 
         def near(
             word: str, loaded: Encoder = loaded, table_VD: Tensor = table_VD, written: Sequence[str] = written
@@ -134,16 +102,14 @@ def measure(
             query_D, names = vector(loaded, table_VD, word)
             return nearest_words(table_VD, written, query_D, count=count, without=names)
 
-        groups = {word: near(word) for word in asked or frequent_words(loaded.tokenizer, count=CHOSEN, skip=SKIPPED)}
+        groups = {word: near(word) for word in asked or frequent_words(tokenizer, count=CHOSEN, skip=SKIPPED)}
         rows += [
             {"encoder": name, "word": word, "nearest": ", ".join(f"{of} {cosine:.2f}" for of, cosine in entries)}
             for word, entries in groups.items()
         ]
-        caption = f"{name}: words and their neighbours (two principal components); grey: frequent words."
-        drawings.append(Drawing(figures.scatter(_map(loaded, table_VD, written, groups)), caption))
         if tags:
             tagged = parts_of_speech(outputs, tags)
-            frequent = [word for word in frequent_words(loaded.tokenizer, count=SCORED, skip=0) if word in tagged]
+            frequent = [word for word in frequent_words(tokenizer, count=SCORED, skip=0) if word in tagged]
             of_words = {word: [each for each, _ in near(word)] for word in frequent}
             shares.append({"encoder": name} | same_part(of_words, tagged))
     if not rows:
@@ -154,7 +120,7 @@ def measure(
     text = (
         "For families other than word vectors the table is the embedding layer, which does not depend on the context."
     )
-    return Measured(sheets, [text], figures=drawings)
+    return Measured(sheets, [text])
 
 
 def parts_of_speech(outputs: Outputs, task: str) -> dict[str, str]:
@@ -185,26 +151,3 @@ def same_part(near: Mapping[str, Sequence[str]], tagged: Mapping[str, str]) -> d
     shares, chances = np.asarray(pairs).T
     gain = interval(shares - chances, confidence=CONFIDENCE)
     return {"words": len(pairs), "same part": float(shares.mean()), "chance": float(chances.mean()), "gain": gain}
-
-
-def _map(
-    encoder: Encoder, table_VD: Tensor, written: Sequence[str], near: Mapping[str, Sequence[tuple[str, float]]]
-) -> dict[str, Cloud]:
-    id_of = {name: id_ for id_, name in enumerate(written)}
-    groups = {word: [of for of, _ in entries] for word, entries in near.items()}
-    shown = {*groups, *(name for names in groups.values() for name in names)}
-    others = frequent_words(encoder.tokenizer, count=BACKGROUND, skip=0)
-    behind = [word for word in others if word not in shown and word in id_of]
-    vectors = [table_VD[[id_of[name] for name in behind]]]
-    for word, names in groups.items():
-        vectors += [vector(encoder, table_VD, word)[0][None], table_VD[[id_of[name] for name in names]]]
-    positions_N2 = planar(torch.nn.functional.normalize(torch.cat(vectors), dim=1).numpy())
-    drawn = {"frequent words": behind} | {word: [word, *names] for word, names in groups.items()}
-    parts = np.split(positions_N2, np.cumsum([*map(len, drawn.values())])[:-1])
-    return {
-        group: Cloud(
-            part_N2[:, 0].tolist(), part_N2[:, 1].tolist(), [] if group not in groups else names, group not in groups
-        )
-        for (group, names), part_N2 in zip(drawn.items(), parts, strict=True)
-        if names
-    }

@@ -87,9 +87,9 @@ TEXTS = [
 def test_the_study(outputs, add_corpus, add_encoder):
     add_corpus("domain", TEXTS)
     add_encoder("bert")
-    actual = findings(outputs, "contextuality", encoder="bert", sentences=80)
+    actual = findings(outputs, "contextuality", encoder="bert", word="bank", sentences=80)
     fits(actual, "contextuality")
-    changes, layers, merged, senses = actual.numbers.values()
+    layers, changes, merged, senses = actual.numbers.values()
     assert [layer["layer"] for layer in layers] == [0, 1, 2, 3]
     for layer in layers:
         means = {key: value["mean"] for key, value in layer.items() if isinstance(value, dict)}
@@ -101,7 +101,6 @@ def test_the_study(outputs, add_corpus, add_encoder):
         merged[0]["purity"] - merged[0]["chance"]
     )
     assert sum(int(label[3:-1]) for label in {row["cluster"] for row in senses}) >= 10
-    assert findings(outputs, "contextuality", encoder="bert", sentences=80) == actual
     assert set(outputs.read) == {"corpus/domain", "encoder/bert/adapted"}
 
 
@@ -142,7 +141,7 @@ def test_static_vectors_do_not_depend_on_the_context(outputs, add_corpus, add_en
     add_corpus("domain", TEXTS)
     add_encoder("word2vec")
     actual = findings(outputs, "contextuality", encoder="word2vec", word="bank", sentences=80)
-    _, (layer,), (merged,), senses = actual.numbers.values()
+    (layer,), _, (merged,), senses = actual.numbers.values()
     assert layer["self-similarity"]["mean"] == pytest.approx(1, abs=1e-5)
     assert layer["variance"]["mean"] == pytest.approx(1, abs=1e-5)
     # A pseudo-word is one word, so its vectors are one cluster.

@@ -1,8 +1,7 @@
-"""Neighbours in tables with known vectors, and deterministic maps."""
+"""Neighbours in tables with known vectors."""
 
 import json
 
-import numpy as np
 import pytest
 import torch
 
@@ -13,10 +12,8 @@ from components.data.tasks.examples import ExamplesJob, examples
 from components.models.encoder import build_model, save_encoder
 from components.settings.tasks import TaskSource
 from components.studies.neighbours import parts_of_speech, same_part, table
-from components.studies.words import planar
 from components.tokenization.char import CharTokenizer
 from components.tokenization.special import SPECIAL_PIECES
-from components.tokenization.word import WordTokenizer
 from tests.studies.conftest import findings, fits
 
 
@@ -25,23 +22,11 @@ def test_the_table_of_every_family_is_its_embedding(outputs, add_encoder):
     assert torch.equal(table(outputs.encoder("word2vec", "adapted").model), vectors.vectors())
     bert = add_encoder("bert")
     assert torch.equal(table(outputs.encoder("bert", "adapted").model), bert.piece_embedding().detach())
+    sizes = {"characters": 4, "filters": ((1, 6), (2, 6)), "cells": 10, "projection": 6}
+    assert table(build_model("elmo", vocabulary=8, settings=sizes)) is None
 
 
-def test_the_table_of_a_family_that_reads_characters():
-    pieces = [*SPECIAL_PIECES, "red", "apple", "pear"]
-    model = build_model(
-        "elmo", vocabulary=8, settings={"characters": 4, "filters": ((1, 6), (2, 6)), "cells": 10, "projection": 6}
-    ).eval()
-    model.bind(WordTokenizer(pieces, segmentation=Segmentation("none"), lowercase=True, strip_accents=True))
-    actual = table(model)
-    assert len(actual) == 8
-    framed = model.special_tokens([6])
-    with torch.no_grad():
-        hidden = model.hidden_states(torch.tensor([framed]), torch.tensor([len(framed)]))
-    assert torch.allclose(actual[6], hidden[0][0, framed.index(6)], atol=1e-6)
-
-
-def test_neighbours_and_a_map(outputs, add_encoder):
+def test_neighbours(outputs, add_encoder):
     add_encoder("word2vec")
     actual = findings(outputs, "neighbours", encoder="word2vec", words="Apple, bank", count=3)
     rows = actual.numbers["neighbours"]
@@ -53,9 +38,6 @@ def test_neighbours_and_a_map(outputs, add_encoder):
     order = [pieces[index] for index in cosines.argsort(descending=True) if index >= len(SPECIAL_PIECES)]
     assert [name for name, _, _ in near["Apple"]] == order[1:4]
     assert near["Apple"][0][2] == f"{float(cosines[pieces.index(order[1])]):.2f}"
-    svg = actual.chapter.figures[0].svg
-    assert "Apple" in svg and "frequent words" in svg
-    assert findings(outputs, "neighbours", encoder="word2vec", words="Apple, bank", count=3) == actual
 
 
 def test_words_that_are_not_a_single_piece(outputs, add_encoder):
@@ -74,17 +56,6 @@ def test_a_character_model_has_no_table_of_words(outputs, tmp_path):
         save_encoder(draft.path, family="flair", model=model, tokenizer=tmp_path / "characters")
     with pytest.raises(ConfigError, match="ulmfit-adapted: is a character model, which has no table of words"):
         findings(outputs, "neighbours", encoder="ulmfit")
-
-
-def test_the_projection_preserves_distances_in_a_plane():
-    rng = np.random.default_rng(0)
-    flat = np.outer(rng.normal(size=20), [3.0, 0, 0, 4.0]) + np.outer(rng.normal(size=20), [0, 1.0, 0, 0])
-    actual = planar(flat)
-    distances = np.linalg.norm(flat[:, None] - flat[None], axis=2)
-    assert np.linalg.norm(actual[:, None] - actual[None], axis=2) == pytest.approx(distances)
-    assert (actual[np.abs(actual).argmax(0), [0, 1]] > 0).all()
-    with pytest.raises(DataError, match="2 words are too few for a map"):
-        planar(flat[:2])
 
 
 def test_the_share_of_neighbours_of_the_same_part_of_speech():
