@@ -3,11 +3,15 @@
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from components.data.scoring import title
 from components.data.tasks.budgets import budget_name
 from components.reporting import figures
 from components.reporting.figures import Line
 from components.reporting.findings import Chapter, Drawing, Table, cell
+from components.settings.section import BASELINE
 
+#: Of an interval.
+KEYS = ("mean", "low", "high")
 #: Maximum number of rows in the table of slices.
 SLICES = 20
 #: Count of runs in evaluation.json -> sentence.
@@ -20,55 +24,47 @@ RUNS = {
 def scores(task: str, evaluation: dict[str, Any], *, champion: str = "") -> Chapter:
     """Scores of all systems by label budget, their differences and the benefits of transfer: the first figure shows
     the scores, the first table lists them and marks `champion`, the system of the current model."""
-    budgets, title = evaluation["budgets"], evaluation["titles"][evaluation["main"]]
-    chapter = Chapter(f"{task}: comparison of the systems")
+    systems, metric = evaluation["systems"], title(evaluation["main"])
+    largest = labels_at(evaluation["budgets"][-1], evaluation["unit"])
+    chapter = Chapter(f"{task}: comparison of the systems", figures=[comparison(evaluation)])
     chapter.text = [of["text"] for of in evaluation["statements"] if of["kind"] in ("missing", "few")]
     for count, text in RUNS.items():
         counted = [
             f"{system['system']} at {labels_at(each['budget'], evaluation['unit'])}: {number} of {len(each['seeds'])}"
-            for system in evaluation["systems"]
+            for system in systems
             for each in system["budgets"]
             if (number := each.get("training", {}).get(count, 0))
         ]
-        if counted:
-            chapter.text.append(f"{text}: {'; '.join(counted)}.")
+        chapter.text += [f"{text}: {'; '.join(counted)}."] if counted else []
     if differences := _differences(evaluation):
         chapter.text.append(
             "In the tables of differences, row minus column, paired by seed and test row, * marks those whose "
             f"{evaluation['confidence']:.0%} interval, corrected for the number of pairs in the table, excludes 0."
         )
-    curves = label_curves(evaluation)
-    chapter.figures.append(_comparison(evaluation, curves))
-    if training := training_curves(evaluation):
+    curves = {of["system"]: line_of(of["training_curve"], "epoch", evaluation["main"]) for of in systems}
+    if training := {name: line for name, line in curves.items() if len(line.x) > 1}:
         chosen = "by cross-validation" if evaluation["selection"]["by"] == "budget" else "on dev"
-        svg = figures.lines(training, x_label="epochs of fine-tuning", y_label=f"{title}, {chosen}", among=list(curves))
+        svg = figures.lines(
+            training, x_label="epochs of fine-tuning", y_label=f"{metric}, {chosen}", among=list(curves)
+        )
         caption = (
-            f"{title[0].upper()}{title[1:]} {chosen} during fine-tuning with "
-            f"{labels_at(budgets[-1], evaluation['unit'])}; at epoch 0 only the head is trained."
+            f"{metric[0].upper()}{metric[1:]} {chosen} during fine-tuning with {largest}; at epoch 0 only the head is "
+            "trained."
         )
         chapter.figures.append(Drawing(svg, caption))
     others = [name for name in evaluation["scores"] if name != evaluation["main"]]
-    further = [
-        Table.of(
-            [{key: value for key, value in row.items() if key != "higher"} for row in evaluation["benefits"]],
-            "Benefits of transfer",
-        ),
+    benefits = [{key: value for key, value in row.items() if key != "higher"} for row in evaluation["benefits"]]
+    metrics = [
+        {"system": system["system"]} | {title(name): system["budgets"][-1]["scores"][name] for name in others}
+        for system in (systems if others else ())
+    ]
+    further = (
+        Table.of(benefits, "Benefits of transfer"),
         _ways(evaluation),
         _languages(evaluation),
-        Table.of(
-            [
-                {"system": system["system"]}
-                | {evaluation["titles"][name]: system["budgets"][-1]["scores"][name] for name in others}
-                for system in (evaluation["systems"] if others else ())
-            ],
-            f"Other metrics at {labels_at(budgets[-1], evaluation['unit'])}",
-        ),
-    ]
-    chapter.tables += [
-        _by_system(evaluation, champion),
-        *differences,
-        *(table for table in further if table and table.rows),
-    ]
+        Table.of(metrics, f"Other metrics at {largest}"),
+    )
+    chapter.tables = [_by_system(evaluation, champion), *differences, *(table for table in further if table.rows)]
     return chapter
 
 
@@ -77,40 +73,48 @@ def labels_at(budget: int, unit: str) -> str:
     return "all labels" if budget < 0 else f"{budget} {unit}"
 
 
-def label_curves(evaluation: Mapping[str, Any]) -> dict[str, Line]:
-    """System -> primary metric on test with its interval against labels; baselines are dashed."""
-    curves = {}
+def comparison(evaluation: Mapping[str, Any]) -> Drawing:
+    """The primary metric of the systems on test against the number of labels, baselines dashed; with one label budget
+    side by side."""
+    unit, main, curves = evaluation["unit"], evaluation["main"], dict[str, Line]()
     for system in evaluation["systems"]:
-        points = [{"labels": each["labels"]} | each["scores"][evaluation["main"]] for each in system["budgets"]]
-        x, y, low, high = ([point[key] for point in points] for key in ("labels", "mean", "low", "high"))
-        curves[system["system"]] = Line(x, y, low, high, dashed=system["family"] == "baseline")
-    return curves
+        points = [{"labels": each["labels"]} | each["scores"][main] for each in system["budgets"]]
+        bounds = [[point[key] for point in points] for key in ("low", "high")]
+        line = line_of(points, "labels", "mean")
+        curves[system["system"]] = Line(line.x, line.y, *bounds, dashed=system["family"] == BASELINE)
+    if len(evaluation["budgets"]) > 1:
+        svg = figures.lines(curves, x_label=unit, y_label=title(main), logarithmic=True, ticks=True)
+        return Drawing(svg, "Score against number of labels; the bands are confidence intervals.")
+    entries = {of["system"]: [of["budgets"][0]["scores"][main][key] for key in KEYS] for of in evaluation["systems"]}
+    svg = figures.ranges(entries, x_label=f"{title(main)}, {labels_at(evaluation['budgets'][0], unit)}")
+    return Drawing(svg, "Scores of the systems with confidence intervals.")
 
 
-def training_curves(evaluation: Mapping[str, Any]) -> dict[str, Line]:
-    """System -> primary metric on the rows of selection against epochs of fine-tuning."""
-    curves = {system["system"]: system["training_curve"] for system in evaluation["systems"]}
-    return {name: _line(of, "epoch", evaluation["main"]) for name, of in curves.items() if len(of) > 1}
-
-
-def _line(points: Iterable[Mapping[str, float]], x: str, y: str) -> Line:
+def line_of(points: Iterable[Mapping[str, float]], x: str, y: str) -> Line:
     return Line([point[x] for point in points], [point[y] for point in points])
+
+
+def differences_of(evaluation: Mapping[str, Any], budget: int) -> dict[tuple[str, str], dict[str, Any]]:
+    """(system, other) -> the paired difference at a label budget, {mean, low, high, clear}, in both orders."""
+    pairs = {}
+    for name, others in evaluation.get("differences", {}).get(str(budget), {}).items():
+        for other, of in others.items():
+            turned = {"mean": -of["mean"], "low": -of["high"], "high": -of["low"]}
+            pairs |= {(name, other): of, (other, name): of | turned}
+    return pairs
 
 
 def _differences(evaluation: dict[str, Any]) -> list[Table]:
     """Matrices of the paired differences of the systems, row minus column, of each label budget."""
     tables = []
     for budget in evaluation["budgets"]:
-        cells: dict[tuple[str, str], str] = {}
-        for name, others in evaluation.get("differences", {}).get(str(budget), {}).items():
-            for other, of in others.items():
-                mark = "*" if of["clear"] else ""
-                cells |= {(name, other): f"{of['mean']:+.3f}{mark}", (other, name): f"{-of['mean']:+.3f}{mark}"}
-        names = [each["system"] for each in evaluation["systems"] if any(each["system"] in pair for pair in cells)]
+        pairs = differences_of(evaluation, budget)
+        cells = {pair: f"{of['mean']:+.3f}{'*' * of['clear']}" for pair, of in pairs.items()}
+        names = [of["system"] for of in evaluation["systems"] if any(of["system"] == name for name, _ in pairs)]
         if names:
             rows = [{"system": name} | {other: cells.get((name, other)) for other in names} for name in names]
             labels = labels_at(budget, evaluation["unit"])
-            tables.append(Table.of(rows, f"Differences of {evaluation['titles'][evaluation['main']]}, {labels}"))
+            tables.append(Table.of(rows, f"Differences of {title(evaluation['main'])}, {labels}"))
     return tables
 
 
@@ -130,9 +134,9 @@ def _by_system(evaluation: dict[str, Any], champion: str) -> Table:
     how = f"choices on {selection['rows']:,} labels of dev, in addition to each budget"
     if selection["by"] == "budget":
         how = f"choices by {selection['folds']}-fold cross-validation within each label budget, without other labels"
-    title = evaluation["titles"][main]
+    metric = title(main)
     about = (
-        f"{title[0].upper()}{title[1:]} by {unit} ({evaluation['confidence']:.0%} intervals, mean over "
+        f"{metric[0].upper()}{metric[1:]} by {unit} ({evaluation['confidence']:.0%} intervals, mean over "
         f"{len(evaluation['seeds'])} seeds, {evaluation['rows']['test']:,} test rows; {how})"
     )
     # With all labels, a seed may change nothing: the registered model is that of the row.
@@ -150,27 +154,10 @@ def _by_system(evaluation: dict[str, Any], champion: str) -> Table:
     return Table.of(rows, about)
 
 
-def _comparison(evaluation: dict[str, Any], curves: Mapping[str, Line]) -> Drawing:
-    """The scores of the systems against the number of labels; of one label budget, side by side."""
-    unit, title = evaluation["unit"], evaluation["titles"][evaluation["main"]]
-    if len(evaluation["budgets"]) == 1:
-        entries = {
-            name: (line.y[0], line.low[0], line.high[0])
-            for name, line in curves.items()
-            if line.low is not None and line.high is not None
-        }
-        labels = labels_at(evaluation["budgets"][0], unit)
-        svg = figures.ranges(entries, x_label=f"{title}, {labels}")
-        return Drawing(svg, "Scores of the systems with confidence intervals.")
-    svg = figures.lines(curves, x_label=unit, y_label=title, logarithmic=True, ticks=True)
-    return Drawing(svg, "Score against number of labels; the bands are confidence intervals.")
-
-
-def _languages(evaluation: dict[str, Any]) -> Table | None:
-    learned, main = evaluation.get("learned_languages"), evaluation["main"]
-    if not learned:
-        return None
-    cells = {system["system"]: system["budgets"][-1]["slices"] for system in evaluation["systems"]}
+def _languages(evaluation: dict[str, Any]) -> Table:
+    learned, main = evaluation.get("learned_languages") or [], evaluation["main"]
+    systems = evaluation["systems"] if learned else []
+    cells = {system["system"]: system["budgets"][-1]["slices"] for system in systems}
     rows = {language: entry["rows"] for slices in cells.values() for language, entry in slices.items()}
     # The learned languages first, the others by their number of rows.
     languages = sorted(rows, key=lambda name: (name not in learned, -rows[name], name))
@@ -181,7 +168,7 @@ def _languages(evaluation: dict[str, Any]) -> Table | None:
             {"system": system} | {columns[name]: slices[name][main] if name in slices else None for name in languages}
             for system, slices in cells.items()
         ],
-        f"{evaluation['titles'][main]} by language at {labels_at(evaluation['budgets'][-1], evaluation['unit'])}: "
+        f"{title(main)} by language at {labels_at(evaluation['budgets'][-1], evaluation['unit'])}: "
         f"trained on {', '.join(learned)}, tested on {tested}",
     )
 
@@ -192,9 +179,7 @@ def _ways(evaluation: dict[str, Any]) -> Table:
             "system": system["system"],
             evaluation["unit"]: budget_name(each["budget"]),
             "way to learn": of["way"] + (f" ({of['share']:.0%} of the steps)" if 0 < of["share"] < 1 else ""),
-            f"{evaluation['titles'][evaluation['main']]} in selection": "left out"
-            if of["score"] is None
-            else of["score"],
+            f"{title(evaluation['main'])} in selection": "left out" if of["score"] is None else of["score"],
             "tried": of["tried"],
             "kept": of["kept"],
             "seconds": of["seconds"],
@@ -217,7 +202,7 @@ def details(task: str, evaluation: dict[str, Any]) -> Chapter:
         svg = figures.confusion(best["confusion"], evaluation["labels"])
         chapter.figures.append(Drawing(svg, "Confusion matrix, sum over all seeds."))
     calibrated = {
-        system: _line(points, "confidence", "accuracy")
+        system: line_of(points, "confidence", "accuracy")
         for system, of in systems.items()
         if (points := of[-1]["calibration"])
     }
@@ -236,7 +221,7 @@ def details(task: str, evaluation: dict[str, Any]) -> Chapter:
     slices = sorted(best["slices"].items(), key=lambda entry: -entry[1]["rows"])[:SLICES]
     shown = [
         {"slice": part, "rows": f"{entry['rows']:.0f}"}
-        | {evaluation["titles"][score]: entry[score] for score in evaluation["scores"][:2]}
+        | {title(score): entry[score] for score in evaluation["scores"][:2]}
         for part, entry in slices
     ]
     tables = [
