@@ -2,9 +2,9 @@
 
 Effective context. The gain of a context is the mean decrease of the loss from it to the longest one. With a test, a
 context is effective up to the first length from which the rest lowers the perplexity by less than 1% or not measurably.
-The hardest positions are those with the largest mean loss over all contexts and models of a group: a choice by the loss
-at one context would take noise at that context for a gain of the next (the relative effective context length of section
-4.4 does). A model without a carried state is not used beyond the window of its training.
+All positions count: a choice of the hardest ones by the loss at one context takes noise at that context for a gain of
+the next (the relative effective context length of section 4.4 does). A model without a carried state is not used beyond
+the window of its training.
 
 Cost: with a carried state or memory every piece is processed once; without it, each prediction processes its complete
 context (section 4.5).
@@ -14,7 +14,6 @@ Shape suffixes: P positions, C contexts, K predicted pieces per pass, S passes.
 
 import math
 import time
-from collections.abc import Mapping
 from typing import Annotated, Any
 
 import numpy as np
@@ -40,8 +39,6 @@ THRESHOLD = 0.01
 LOGITS = 32_000_000
 #: Number of timings, and number of predictions per timing.
 REPEATS, TIMED = 5, 64
-#: Fractions of the positions, the hardest first (Dai et al. 2019, appendix C).
-RATIOS = (0.1, 0.5, 1.0)
 #: Segments of the text that contain the positions, which are one step apart within a segment.
 SEGMENTS = 8
 #: Column of the difference to n-grams.
@@ -84,13 +81,6 @@ def context_losses(
 def gain(before_P: Floats, after_P: Floats) -> Interval:
     """The mean decrease of the loss from one context to another, with its interval over the segments of the text."""
     return rate(*np.asarray([(part.sum(), len(part)) for part in np.array_split(before_P - after_P, SEGMENTS)]).T)
-
-
-def hardest(losses: Mapping[str, Floats], ratio: float) -> NDArray[np.int64]:
-    """The positions, in order, with the largest mean loss over the models and their contexts."""
-    mean_P = np.mean([losses_CP.mean(0) for losses_CP in losses.values()], axis=0)
-    count = max(SEGMENTS, round(ratio * len(mean_P)))
-    return np.sort(np.argsort(-mean_P, kind="stable")[:count])
 
 
 def effective(losses_CP: Floats, step: int) -> int:
@@ -160,7 +150,7 @@ def effective_context(
         rows = [
             {
                 "encoder": name,
-                **{f"context, r = {r:g}": effective(of[:, hardest(losses, r)], step) for r in RATIOS},
+                "effective context": effective(of, step),
                 f"loss at {step}": float(of[0].mean()),
                 f"at {longest}": float(of[-1].mean()),
                 "gain": gain(of[0], of[-1]),
@@ -192,10 +182,10 @@ def effective_context(
     by = ("encoder", "context")
     sheets.append(Sheet(timed, "Cost of evaluation, per piece", {"ratio": ",.1f"}, "ratio" * bool(timed), by=by))
     text = (
-        f"Context: the length from which more pieces lower the perplexity by less than {THRESHOLD:.0%} or not "
-        "measurably, over the fraction r of the hardest positions (after Dai et al. 2019, appendix C). Intervals are "
-        "over segments of the text, those of the ratio over timings. Carried state: the state of an LSTM or a memory; "
-        "a Transformer with learned positions has none."
+        "Effective context: the length from which more pieces lower the perplexity by less than "
+        f"{THRESHOLD:.0%} or not measurably (after Dai et al. 2019, appendix C). Intervals are over segments of the "
+        "text, those of the ratio over timings. Carried state: the state of an LSTM or a memory; a Transformer with "
+        "learned positions has none."
     )
     return Measured(sheets, [text], figures=drawings)
 

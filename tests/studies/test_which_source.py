@@ -1,4 +1,4 @@
-"""The correlation of LogME with the dev metrics, and the study on tiny encoders."""
+"""LogME against direct computation, and the study on tiny encoders."""
 
 import json
 from pathlib import Path
@@ -14,59 +14,17 @@ from components.data.tasks.examples import ExamplesJob, examples
 from components.settings.tasks import TaskSource
 from components.studies.frame import Outputs
 from components.studies.frozen import logme
-from components.studies.transferability import rank_correlation
 from tests.studies.conftest import findings
 
 
-def test_correlation_with_the_dev_metrics():
-    entries = [(-number, 0.9 - 0.1 * number) for number in range(4)]
-    assert rank_correlation(entries).endswith("4 fine-tuned candidates: +1.00.")
-    for unsuitable in (entries[:2], [(0.0, number) for number in range(4)]):
-        assert "cannot be verified" in rank_correlation(unsuitable)
-
-
-def evaluation(scores: dict[str, float]) -> dict[str, Any]:
-    cell = {"mean": 0.5, "low": 0.4, "high": 0.6}
-    return {
-        "main": "macro_f1",
-        "systems": [
-            {
-                "system": system,
-                "budgets": [
-                    {
-                        "budget": 5,
-                        "scores": {"macro_f1": cell},
-                        "training": {"seconds": 2.0, "selection_macro_f1": score},
-                    }
-                ],
-            }
-            for system, score in scores.items()
-        ],
-    }
-
-
-def test_the_study(outputs, add_task, add_encoder, write_evaluation):
-    add_task()
+def test_the_study(outputs, add_task, add_encoder):
+    add_task(selection="budget", dev=None)
     for seed, name in enumerate(("ulmfit", "bert", "word2vec")):
         add_encoder(name, seed=seed)
-    names = "ulmfit-adapted, bert, word2vec-adapted"
-    unverified = findings(outputs, "which-source", encoders=names)
-    assert "cannot be verified" in unverified.chapter.text[1]
-    assert "evaluation/aws-type" not in outputs.read
-    write_evaluation("aws-type", evaluation({"ulmfit-adapted": 0.7, "bert-adapted": 0.6, "word2vec-adapted": 0.5}))
-    actual = findings(outputs, "which-source", encoders=names)
-    score = "fine-tuned: macro F1 by cross-validation"
-    assert {row["encoder"]: row[score] for row in actual.numbers["aws-type"]} == {
-        "ulmfit-adapted": 0.7,
-        "bert-adapted": 0.6,
-        "word2vec-adapted": 0.5,
-    }
-    assert "of 3 fine-tuned candidates: " in actual.chapter.text[1] and "5 labels a class" in actual.chapter.text[0]
-    assert findings(outputs, "which-source", encoders=names).numbers == actual.numbers
-    # A damaged evaluation is an error, unlike a missing one.
-    (outputs.out / "evaluation" / "aws-type" / "evaluation.json").unlink()
-    with pytest.raises(ArtifactError, match=r"evaluation\.json: missing, or its size differs"):
-        findings(outputs, "which-source", encoders=names)
+    actual = findings(outputs, "which-source", encoders="ulmfit-adapted, bert, word2vec-adapted")
+    rows = actual.numbers["aws-type"]
+    assert {row["encoder"] for row in rows} == {"ulmfit-adapted", "bert-adapted", "word2vec-adapted"}
+    assert rows == sorted(rows, key=lambda row: -row["LogME"]) and "5 labels a class" in actual.chapter.text[0]
 
 
 def test_source_tasks_are_ranked(outputs, add_task, add_encoder):
@@ -91,16 +49,6 @@ def test_source_tasks_are_ranked(outputs, add_task, add_encoder):
     assert {*ranked} == {"ulmfit-adapted", *(f"ulmfit-{s}-after-{t}" for s in ("scratch", "adapted") for t in sources)}
     named = findings(outputs, "which-source", encoders="ulmfit-adapted-after-aws-code, ulmfit-adapted")
     assert {row["encoder"] for row in named.numbers["aws-type"]} == {"ulmfit-adapted-after-aws-code", "ulmfit-adapted"}
-
-
-def test_the_ranking_needs_no_dev(outputs, add_task, add_encoder, write_evaluation):
-    add_task(selection="budget", dev=None)
-    for seed, name in enumerate(("ulmfit", "bert")):
-        add_encoder(name, seed=seed)
-    write_evaluation("aws-type", evaluation({"ulmfit-adapted": 0.7, "bert-adapted": 0.6}))
-    result = findings(outputs, "which-source", encoders="ulmfit-adapted, bert-adapted")
-    assert [row[-1] for row in result.chapter.tables[0].rows].count("0.700") == 1
-    assert result.chapter.tables[0].columns[-1] == "fine-tuned: macro F1 by cross-validation"
 
 
 def write_task(outputs: Outputs, folder: Path, rows: list[dict[str, Any]], **source: Any) -> None:
