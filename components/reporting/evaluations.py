@@ -1,17 +1,15 @@
 """Chapters of the report about one task: comparison of systems, benefits of transfer, details of the best system."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from components.data.scoring import title
 from components.data.tasks.budgets import budget_name
 from components.reporting import figures
 from components.reporting.figures import Line
-from components.reporting.findings import Chapter, Drawing, Table, cell
+from components.reporting.findings import Chapter, Drawing, Table, cell, interval_of
 from components.settings.section import BASELINE
 
-#: Of an interval.
-KEYS = ("mean", "low", "high")
 #: Maximum number of rows in the table of slices.
 SLICES = 20
 #: Count of runs in evaluation.json -> sentence.
@@ -41,7 +39,7 @@ def scores(task: str, evaluation: dict[str, Any], *, champion: str = "") -> Chap
             "In the tables of differences, row minus column, paired by seed and test row, * marks those whose "
             f"{evaluation['confidence']:.0%} interval, corrected for the number of pairs in the table, excludes 0."
         )
-    curves = {of["system"]: line_of(of["training_curve"], "epoch", evaluation["main"]) for of in systems}
+    curves = {of["system"]: Line.of(of["training_curve"], "epoch", evaluation["main"]) for of in systems}
     if training := {name: line for name, line in curves.items() if len(line.x) > 1}:
         chosen = "by cross-validation" if evaluation["selection"]["by"] == "budget" else "on dev"
         svg = figures.lines(
@@ -79,24 +77,18 @@ def comparison(evaluation: Mapping[str, Any]) -> Drawing:
     unit, main, curves = evaluation["unit"], evaluation["main"], dict[str, Line]()
     for system in evaluation["systems"]:
         points = [{"labels": each["labels"]} | each["scores"][main] for each in system["budgets"]]
-        bounds = [[point[key] for point in points] for key in ("low", "high")]
-        line = line_of(points, "labels", "mean")
-        curves[system["system"]] = Line(line.x, line.y, *bounds, dashed=system["family"] == BASELINE)
+        curves[system["system"]] = Line.of(points, "labels", dashed=system["family"] == BASELINE)
     if len(evaluation["budgets"]) > 1:
         svg = figures.lines(curves, x_label=unit, y_label=title(main), logarithmic=True, ticks=True)
         return Drawing(svg, "Score against number of labels; the bands are confidence intervals.")
-    entries = {of["system"]: [of["budgets"][0]["scores"][main][key] for key in KEYS] for of in evaluation["systems"]}
+    entries = {of["system"]: interval_of(of["budgets"][0]["scores"][main]) for of in evaluation["systems"]}
     svg = figures.ranges(entries, x_label=f"{title(main)}, {labels_at(evaluation['budgets'][0], unit)}")
     return Drawing(svg, "Scores of the systems with confidence intervals.")
 
 
-def line_of(points: Iterable[Mapping[str, float]], x: str, y: str) -> Line:
-    return Line([point[x] for point in points], [point[y] for point in points])
-
-
 def differences_of(evaluation: Mapping[str, Any], budget: int) -> dict[tuple[str, str], dict[str, Any]]:
     """(system, other) -> the paired difference at a label budget, {mean, low, high, clear}, in both orders."""
-    pairs = {}
+    pairs = dict[tuple[str, str], dict[str, Any]]()
     for name, others in evaluation.get("differences", {}).get(str(budget), {}).items():
         for other, of in others.items():
             turned = {"mean": -of["mean"], "low": -of["high"], "high": -of["low"]}
@@ -202,7 +194,7 @@ def details(task: str, evaluation: dict[str, Any]) -> Chapter:
         svg = figures.confusion(best["confusion"], evaluation["labels"])
         chapter.figures.append(Drawing(svg, "Confusion matrix, sum over all seeds."))
     calibrated = {
-        system: line_of(points, "confidence", "accuracy")
+        system: Line.of(points, "confidence", "accuracy")
         for system, of in systems.items()
         if (points := of[-1]["calibration"])
     }

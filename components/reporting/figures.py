@@ -1,8 +1,11 @@
 """Figures as SVG text for narrow screens: functions from plain numbers to one `<svg>` element. Equal numbers give equal
 bytes. Names are never parsed as mathematical notation."""
 
+from __future__ import annotations
+
 import io
 import itertools
+import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -12,8 +15,9 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
-from matplotlib.transforms import Bbox
+from matplotlib.ticker import FixedLocator, LogLocator
 
+from components.data.scoring.intervals import Interval
 from components.reporting.marks import marked
 
 # Seven colours of Okabe and Ito (2008), which remain distinguishable with colour blindness, and a brown. Grey is no
@@ -24,8 +28,8 @@ INK = "#1b1f24"
 LONG_NAME = 19
 #: Maximum characters of a tick label on a categorical axis; longer names are abbreviated.
 LONGEST_NAME = 36
-#: Minimum gap in pixels between two tick labels.
-GAP = 5.0
+#: Maximum number of steps between tick labels.
+TICKS = 8
 # XML cannot represent control characters and surrogates, and matplotlib cannot lay out surrogates.
 _NOT_PRINTABLE = re.compile("[\x00-\x1f\x7f\ud800-\udfff\ufffe\uffff]")
 STYLE = {
@@ -55,6 +59,13 @@ class Line:
     low: Sequence[float] | None = None
     high: Sequence[float] | None = None
     dashed: bool = False
+
+    @classmethod
+    def of(cls, points: Sequence[Mapping[str, float]], x: str, y: str = "mean", *, dashed: bool = False) -> Line:
+        """The curve of points with these keys; with `low` and `high`, the bounds of its interval."""
+        low, high = ([point[key] for point in points if key in point] for key in ("low", "high"))
+        bounds = (low, high) if low != high else (None, None)
+        return cls([point[x] for point in points], [point[y] for point in points], bounds[0], bounds[1], dashed)
 
 
 def lines(
@@ -97,7 +108,8 @@ def lines(
             axes.set_xscale("log")
         if ticks:
             values = sorted({value for line in series.values() for value in line.x})
-            axes.set_xticks(values, [f"{value:.0f}" for value in values])
+            axes.xaxis.set_major_locator(FixedLocator(values, nbins=TICKS))
+            axes.xaxis.set_major_formatter("{x:.0f}")
             axes.minorticks_off()
         axes.set_xlabel(_printable(x_label))
         axes.set_ylabel(_printable(y_label))
@@ -105,41 +117,33 @@ def lines(
         handles = axes.get_lines()
         labels = [str(handle.get_label()) for handle in handles]
         axes.legend(handles, labels, loc="upper center", bbox_to_anchor=(0.5, -0.18), ncols=columns)
-        if ticks:
-            _thin(figure, axes)
         return _svg(figure)
 
 
 def ranges(
-    entries: Mapping[str, tuple[float, float, float | None]],
-    *,
-    x_label: str,
-    reference: float | None = None,
-    logarithmic: bool = False,
+    entries: Mapping[str, Interval], *, x_label: str, reference: float | None = None, logarithmic: bool = False
 ) -> str:
-    """Named estimates (mean, lower bound, upper bound) with a vertical line at `reference`, the first entry at the top.
-    An upper bound of None is outside the measured range and drawn as an arrow."""
-    bounded = [value for entry in entries.values() for value in entry if value is not None]
-    bounded += [] if reference is None else [reference]
-    edge = max(bounded) * (2 if logarithmic else 1.1)
+    """Named estimates with a vertical line at `reference`, the first entry at the top. An infinite bound is outside the
+    measured range and drawn as an arrow."""
+    values = [value for of in entries.values() for value in (of.mean, of.low, of.high) if value < math.inf]
+    edge = max([*values, *([] if reference is None else [reference])]) * (2 if logarithmic else 1.1)
     names = list(entries)[::-1]
     with matplotlib.rc_context(STYLE):
         figure, axes = _canvas(height=0.9 + 0.3 * len(entries), width=5.2)
         if reference is not None:
             axes.axvline(reference, color="0.6", linewidth=1)
         for row, name in enumerate(names):
-            mean, low, high = entries[name]
-            axes.plot([low, edge if high is None else high], [row, row], color=COLOURS[0], linewidth=1.8)
-            axes.plot([mean], [row], marker="o", color=COLOURS[0], markersize=5)
-            if high is None:
-                axes.plot([edge], [row], marker=">", color=COLOURS[0], markersize=6)
+            of = entries[name]
+            axes.hlines(row, of.low, min(of.high, edge), color=COLOURS[0], linewidth=1.8)
+            for value in (of.mean, of.high):
+                if value in (of.mean, math.inf):
+                    axes.plot(min(value, edge), row, ">" if value == math.inf else "o", color=COLOURS[0], markersize=5)
         axes.set_yticks(range(len(names)), list(map(_short, names)))
         axes.set_ylim(-0.6, len(entries) - 0.4)
         if logarithmic:
             axes.set_xscale("log")
-            ticks = [digit * 10.0**power for power in range(-3, 7) for digit in (1, 2, 5)]
-            ticks = [tick for tick in ticks if min(bounded) / 2 <= tick <= 2 * edge]
-            axes.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
+            axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+            axes.xaxis.set_major_formatter("{x:g}")
             axes.minorticks_off()
         axes.set_xlabel(_printable(x_label))
         return _svg(figure)
@@ -181,19 +185,6 @@ def _short(name: str) -> str:
 def _printable(text: str) -> str:
     # Replacement characters stand for those characters that XML excludes.
     return _NOT_PRINTABLE.sub("\ufffd", str(marked(re.sub(r"\s", " ", text))))
-
-
-def _thin(figure: Figure, axes: Axes) -> None:
-    """Hide tick labels that would overlap others; the first and the last one stay."""
-    figure.draw_without_rendering()
-    labels = [label for label in axes.get_xticklabels() if label.get_text()]
-    taken: list[Bbox] = []
-    for label in [*labels[:1], *labels[:0:-1][:1], *labels[1:-1]]:
-        box = label.get_window_extent()
-        if any(box.x0 < other.x1 + GAP and other.x0 < box.x1 + GAP for other in taken):
-            label.set_visible(False)
-        else:
-            taken.append(box)
 
 
 def _canvas(*, height: float, width: float = 4.2) -> tuple[Figure, Axes]:

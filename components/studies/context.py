@@ -193,17 +193,19 @@ def effective_context(
 def _groups(outputs: Outputs, encoder: str) -> dict[str, dict[str, tuple[LanguageModel, int]]]:
     """Name of tokens -> encoder -> causal model and window of its training."""
     groups: dict[str, dict[str, tuple[LanguageModel, int]]] = {}
-    for (block, start), loaded in outputs.causal(encoder).items():
-        corpus = "domain" if start == "adapted" else outputs.params.pretraining_corpus
-        tokens, trained = f"{corpus}-{outputs.block(block).tokenizer}", outputs.params.pretrain.get(block)
+    params = outputs.params
+    for name, loaded in outputs.causal(encoder).items():
+        block, start = outputs.split_name(name)
+        corpus = "domain" if start == "adapted" else params.pretraining_corpus
+        made = params.pretrain[block]
+        tokens = f"{corpus}-{made.tokenizer}"
         directory = outputs.of("tokens", tokens)
         if loaded.tokenizer.fingerprint() != TokenStore(directory, "heldout").tokenizer_fingerprint:
             raise ConfigError(
-                f"{block}-{start}: has another vocabulary than the tokens in {directory} (it may be imported); name "
+                f"{name}: has another vocabulary than the tokens in {directory} (it may be imported); name "
                 "another encoder with --encoder"
             )
-        window = trained.training.window if trained else loaded.model.max_tokens or 0
-        groups.setdefault(tokens, {})[f"{block}-{start}"] = loaded.model.eval(), window
+        groups.setdefault(tokens, {})[name] = loaded.model.eval(), made.training.window
     return groups
 
 
@@ -278,7 +280,7 @@ def beside_ngrams(
 
 def _tokens_read(outputs: Outputs, name: str) -> int | None:
     """Number of pieces that the last language model training of an encoder has read."""
-    block, _, start = name.rpartition("-")
+    block, start = outputs.split_name(name)
     stage = "adapt" if start == "adapted" else "pretrain"
     metrics = read_json(outputs.out / "metrics" / stage / f"{block}.json", made_by=f"the stage {stage}")
     return int(metrics["tokens"]) if metrics.get("tokens") else None

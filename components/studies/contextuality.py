@@ -1,18 +1,15 @@
 """How contextual are contextualised representations? (Ethayarajh 2019, section 3), per layer of an encoder:
 
     self-similarity of a word         mean over pairs of its occurrences of cos(x_i, x_j)
-    intra-sentence similarity         mean over the words of a sentence of cos(x_i, mean of x)
-    maximum explainable variance      s_1^2 / sum_i s_i^2 of the singular values of the matrix of a word's occurrences
 
-In an anisotropic space all vectors are similar. Each measure is therefore adjusted by its value for randomly sampled
-words: both similarities by the mean cosine of two of them (the anisotropy), the variance by the variance of equally
-many of them.
+In an anisotropic space all vectors are similar. The measure is therefore adjusted by the mean cosine of two randomly
+sampled words (the anisotropy).
 
 The senses of a word: its occurrences in two clusters; and pseudo-words (Schuetze 1998), which need no labels: in the
 sentences of two words both are replaced by the first of them, the vectors at these places are divided by 2-means, and
 the purity of the clusters is compared with that of a random assignment.
 
-Shape suffixes: N occurrences, U words of a sentence, D width.
+Shape suffixes: M words of all sentences, N occurrences, D width.
 """
 
 from collections import defaultdict
@@ -56,36 +53,11 @@ def likeness(vectors_ND: Floats) -> Floats:
     return pseudo_N
 
 
-def intra_sentence_similarity(vectors_ND: Floats) -> float:
-    """(N, D) -> mean cosine between the rows and their mean."""
-    return float((normalize(vectors_ND) @ normalize(vectors_ND.mean(0, keepdims=True))[0]).mean())
-
-
-def explainable_variance(vectors_ND: Floats) -> float:
-    """(N, D) -> fraction of the sum of squares along the first principal axis (not centred, as in the paper); 1 if all
-    vectors are zero."""
-    squares = np.square(np.linalg.svd(vectors_ND, compute_uv=False).astype(np.float64))
-    return float(squares[0] / squares.sum()) if squares.any() else 1.0
-
-
-def of_layer(layer_MD: Floats, starts: Ints, words: Sequence[Ints], random: Ints) -> dict[str, Floats]:
-    """Measure -> its values: one for each random occurrence, word, sentence and word. `words` and `random` are numbers
-    of words in all sentences, which begin at `starts`."""
-    rng, random_ND = np.random.default_rng(0), layer_MD[random]
-    words_ND = [layer_MD[rows] for rows in words]
-    like = [random_ND[rng.choice(len(random_ND), len(word_ND), replace=False)] for word_ND in words_ND]
-    cone, own = likeness(random_ND), np.asarray([likeness(word_ND).mean() for word_ND in words_ND])
-    similar = np.asarray([intra_sentence_similarity(of) for of in np.split(layer_MD, starts[1:])])
-    variance, of_random = (np.asarray([explainable_variance(of) for of in each]) for each in (words_ND, like))
-    return {
-        "anisotropy": cone,
-        "self-similarity": own,
-        "self-similarity, adjusted": own - cone.mean(),
-        "within a sentence": similar,
-        "within a sentence, adjusted": similar - cone.mean(),
-        "variance": variance,
-        "variance, adjusted": variance - of_random,
-    }
+def of_layer(layer_MD: Floats, words: Sequence[Ints], random: Ints) -> dict[str, Floats]:
+    """Measure -> its values: one for each random occurrence, and for each word. `words` and `random` are numbers of
+    words in all sentences."""
+    cone, own = likeness(layer_MD[random]), np.asarray([likeness(layer_MD[rows]).mean() for rows in words])
+    return {"anisotropy": cone, "self-similarity": own, "self-similarity, adjusted": own - cone.mean()}
 
 
 def positions_of_words(sentences: Sequence[Sentence], rng: np.random.Generator) -> dict[str, list[Position]]:
@@ -111,7 +83,7 @@ def measure(
     corpus: Corpus = "domain",
     sentences: Annotated[int, typer.Option(help="Number of sentences.", min=10)] = 1500,
 ) -> Measured:
-    """The three measures for each layer of one or several encoders, and the senses of pseudo-words and of a word."""
+    """The measures for each layer of one or several encoders, and the senses of pseudo-words and of a word."""
     layers, moved, merged, senses = list[Row](), list[Row](), list[Row](), list[Row]()
     directory = outputs.of("corpus", corpus)
     for name, loaded in outputs.encoders(encoder).items():
@@ -121,7 +93,7 @@ def measure(
         vectors, starts = word_vectors(loaded, read)
         words = [np.asarray([starts[number] + index for number, index in at]) for at in positions.values()]
         random = np.sort(rng.choice(len(vectors[0]), min(RANDOM, len(vectors[0])), replace=False))
-        values = [of_layer(layer, starts, words, random) for layer in vectors]
+        values = [of_layer(layer, words, random) for layer in vectors]
         layers += [{"encoder": name, "layer": number} | _intervals(of) for number, of in enumerate(values)]
         change = _intervals({key: values[-1][key] - values[0][key] for key in values[0]})
         moved.append({"encoder": name, "layers": len(values) - 1} | change)
@@ -135,10 +107,9 @@ def measure(
     ]
     text = (
         "Self-similarity: similarity of a word's vectors in different sentences; the lower it is, the more they depend "
-        "on the context. Variance: fraction of the variance of a word's vectors that a single vector explains. "
-        "Adjusted: minus the value for random words (Ethayarajh 2019). Intervals are over words, sentences, and for "
-        "the anisotropy random occurrences. Pseudo-words: two words are written as one, and the clusters of its "
-        "vectors compared with the words; chance is a random assignment."
+        "on the context. Adjusted: minus the anisotropy, the similarity of random words (Ethayarajh 2019). Intervals "
+        "are over words, and for the anisotropy random occurrences. Pseudo-words: two words are written as one, and "
+        "the clusters of its vectors compared with the words; chance is a random assignment."
     )
     return Measured(sheets, [text])
 

@@ -1,4 +1,4 @@
-"""Nearest neighbours of words in a table of word vectors or in the embedding layer of another family.
+"""Nearest neighbours of words in a table of word vectors.
 
 Shape suffixes: V vocabulary, D width.
 """
@@ -9,25 +9,22 @@ from typing import Annotated, Any
 
 import numpy as np
 import typer
-from torch import Tensor
 
-from components.core.errors import ConfigError, DataError, nearest
+from components.core.errors import ConfigError, DataError
 from components.data.scoring.intervals import CONFIDENCE, interval
 from components.data.tasks.examples import read_facts, read_split
-from components.models.base import LanguageModel
 from components.models.encoder import Encoder
 from components.models.static import StaticVectors
 from components.serving.generation import nearest_words
 from components.studies.frame import EncoderName, Measured, Outputs, Row, Sheet
 from components.studies.words import of_letters
 from components.tokenization import Tokenizer
-from components.tokenization.special import FIRST_ORDINARY, UNK
+from components.tokenization.special import FIRST_ORDINARY
 
-
-def table(model: LanguageModel) -> Tensor | None:
-    """(V, D) float32 vectors of all pieces; None for a family that computes them from characters."""
-    weight = model.vectors() if isinstance(model, StaticVectors) else model.piece_embedding()
-    return None if weight is None else weight.detach().float().cpu()
+#: Number of default words, and number of more frequent words that are skipped: those have unspecific neighbours.
+CHOSEN, SKIPPED = 6, 150
+#: Number of frequent words whose neighbours' parts of speech are compared.
+SCORED = 500
 
 
 def frequent_words(tokenizer: Tokenizer, *, count: int, skip: int) -> list[str]:
@@ -35,44 +32,34 @@ def frequent_words(tokenizer: Tokenizer, *, count: int, skip: int) -> list[str]:
     counts = tokenizer.frequencies
     order = np.arange(tokenizer.vocab_size) if counts is None else np.argsort(-counts, kind="stable")
     words: dict[str, None] = {}
-    for id_ in order.tolist():
-        if id_ < FIRST_ORDINARY or tokenizer.continues(id_):
-            continue
+    for id_ in order[order >= FIRST_ORDINARY].tolist():
         word = tokenizer.surface(id_)
-        if len(word) >= 3 and of_letters(word) and piece_of(tokenizer, word) == id_:
-            words[word] = None
+        if not tokenizer.continues(id_) and len(word) >= 3 and of_letters(word):
+            (ids,) = tokenizer.encode_batch([f" {word}" if tokenizer.leads_with_space else word])
+            words |= {word: None} if ids.tolist() == [id_] else {}
             if len(words) == skip + count:
                 break
     # A small vocabulary may have fewer words to skip.
     return list(words)[-count:]
 
 
-def piece_of(tokenizer: Tokenizer, word: str) -> int | None:
-    """The id of a word that is a single piece; None for other words."""
-    (ids,) = tokenizer.encode_batch([f" {word}" if tokenizer.leads_with_space else word])
-    return int(ids[0]) if len(ids) == 1 and ids[0] != UNK else None
-
-
-def vector(encoder: Encoder, table_VD: Tensor, word: str) -> tuple[Tensor, list[str]]:
-    """A word's vector, and the names of the word itself, which are excluded from its neighbours."""
-    tokenizer, model = encoder.tokenizer, encoder.model
-    spelled = word.lower() if getattr(tokenizer, "lowercase", False) else word
-    if isinstance(model, StaticVectors):
-        return model.vector(spelled), [word, spelled]
-    id_ = piece_of(tokenizer, word)
-    if id_ is None:
-        (ids,) = tokenizer.encode_batch([word])
-        parts = " + ".join(tokenizer.pieces[piece] for piece in ids)
-        close = nearest(spelled, tokenizer.pieces[FIRST_ORDINARY:])
-        hint = close if close.startswith("; did") else ""
-        raise DataError(f"{word!r} is not a single piece of the vocabulary but {parts or 'nothing'}{hint}")
-    return table_VD[id_], [word, spelled, tokenizer.pieces[id_]]
-
-
-#: Number of default words, and number of more frequent words that are skipped: those have unspecific neighbours.
-CHOSEN, SKIPPED = 6, 150
-#: Number of frequent words whose neighbours' parts of speech are compared.
-SCORED = 500
+def near(encoder: Encoder, words: Sequence[str], *, count: int) -> dict[str, list[tuple[str, float]]]:
+    """Word -> its nearest words with their cosines."""
+    model, tokenizer = encoder.model, encoder.tokenizer
+    assert isinstance(model, StaticVectors)
+    # Pieces that continue a word keep their mark.
+    written = [
+        piece if id_ < FIRST_ORDINARY or tokenizer.continues(id_) else tokenizer.surface(id_)
+        for id_, piece in enumerate(tokenizer.pieces)
+    ]
+    table_VD, spelled = (
+        model.vectors(),
+        {of: of.lower() if getattr(tokenizer, "lowercase", False) else of for of in words},
+    )
+    return {
+        word: nearest_words(table_VD, written, model.vector(of), count=count, without=(word, of))
+        for word, of in spelled.items()
+    }
 
 
 def measure(
@@ -83,44 +70,29 @@ def measure(
     count: Annotated[int, typer.Option(help="Number of neighbours per word.", min=1)] = 8,
     tags: Annotated[str, typer.Option(help="Task of tagging whose parts of speech neighbours are compared by.")] = "",
 ) -> Measured:
-    """Neighbours of words in one or several tables. By default, character models are skipped."""
+    """Neighbours of words in one or several tables of word vectors."""
     asked = [word.strip() for word in words.split(",") if word.strip()]
     rows, shares = list[Row](), list[Row]()
     for name, loaded in outputs.encoders(encoder).items():
-        tokenizer, table_VD = loaded.tokenizer, table(loaded.model)
-        if tokenizer.kind == "char" or table_VD is None:
-            if encoder:
-                raise ConfigError(f"{name}: is a character model, which has no table of words; choose another encoder")
-            continue
-        # Pieces that continue a word keep their mark.
-        ordinary = [id_ >= FIRST_ORDINARY and not tokenizer.continues(id_) for id_ in range(tokenizer.vocab_size)]
-        written = [tokenizer.surface(id_) if of else tokenizer.pieces[id_] for id_, of in enumerate(ordinary)]
-
-        def near(
-            word: str, loaded: Encoder = loaded, table_VD: Tensor = table_VD, written: Sequence[str] = written
-        ) -> list[tuple[str, float]]:
-            query_D, names = vector(loaded, table_VD, word)
-            return nearest_words(table_VD, written, query_D, count=count, without=names)
-
-        groups = {word: near(word) for word in asked or frequent_words(tokenizer, count=CHOSEN, skip=SKIPPED)}
-        rows += [
-            {"encoder": name, "word": word, "nearest": ", ".join(f"{of} {cosine:.2f}" for of, cosine in entries)}
-            for word, entries in groups.items()
-        ]
-        if tags:
-            tagged = parts_of_speech(outputs, tags)
-            frequent = [word for word in frequent_words(tokenizer, count=SCORED, skip=0) if word in tagged]
-            of_words = {word: [each for each, _ in near(word)] for word in frequent}
-            shares.append({"encoder": name} | same_part(of_words, tagged))
+        if isinstance(loaded.model, StaticVectors):
+            shown = near(loaded, asked or frequent_words(loaded.tokenizer, count=CHOSEN, skip=SKIPPED), count=count)
+            rows += [
+                {"encoder": name, "word": word, "nearest": ", ".join(f"{of} {cosine:.2f}" for of, cosine in entries)}
+                for word, entries in shown.items()
+            ]
+            if tags:
+                tagged = parts_of_speech(outputs, tags)
+                frequent = [of for of in frequent_words(loaded.tokenizer, count=SCORED, skip=0) if of in tagged]
+                compared = {
+                    word: [of for of, _ in entries] for word, entries in near(loaded, frequent, count=count).items()
+                }
+                shares.append({"encoder": name} | same_part(compared, tagged))
     if not rows:
-        raise ConfigError("run.families: all are character models, which have no table of words")
+        raise ConfigError(f"{encoder or 'run.families'}: no table of word vectors, such as word2vec, fasttext or glove")
     sheets = [Sheet(rows)]
     if shares:
         sheets.append(Sheet(shares, "Neighbours with the same part of speech", value="gain", reference=0.0))
-    text = (
-        "For families other than word vectors the table is the embedding layer, which does not depend on the context."
-    )
-    return Measured(sheets, [text])
+    return Measured(sheets)
 
 
 def parts_of_speech(outputs: Outputs, task: str) -> dict[str, str]:

@@ -21,6 +21,7 @@ from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
+from pandas.util import hash_array
 
 from components.core.errors import DataError
 from components.tokenization.special import END
@@ -43,18 +44,10 @@ def windows(pieces: Pieces, order: int) -> list[tuple[Keys, NDArray[np.int64]]]:
     for length in range(1, order + 1):
         first = np.arange(max(0, len(pieces) - length + 1))
         added = pieces[length - 1 :].astype(np.uint64) + np.uint64(1)
-        keys = _mixed(keys[: len(first)] * np.uint64(0x9E3779B97F4A7C15) + added)
+        keys = hash_array(keys[: len(first)] * np.uint64(0x9E3779B97F4A7C15) + added)
         inside = (ends[first + length - 1] <= ends[first + 1]) & (first + length > 1)
         by_length.append((keys, np.flatnonzero(inside)))
     return by_length
-
-
-def _mixed(keys: Keys) -> Keys:
-    # The finaliser of SplitMix64 (Steele et al. 2014).
-    keys = (keys ^ (keys >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    keys = (keys ^ (keys >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    mixed: Keys = keys ^ (keys >> np.uint64(31))
-    return mixed
 
 
 @dataclass(frozen=True)

@@ -142,12 +142,12 @@ def measure(
     if task and task not in tasks:
         raise ConfigError(f"--task: unknown task {task!r}{nearest(task, tasks)}")
     rows, samples, template = list[Row](), list[Row](), Prompt.of(prompt, parts=("text",))
-    for (block, start), loaded in outputs.causal(encoder).items():
+    for system, loaded in outputs.causal(encoder).items():
         for name, of in tasks.items() if not task else [(task, tasks[task])]:
             if len(asked := of[shots:]) < 2:
                 raise DataError(f"{name}: {len(of)} questions are too few for {shots} demonstrations and 2 questions")
             shown = template.lines([((each.text,), each.answers[0]) for each in of[:shots]])
-            about = {"encoder": f"{block}-{start}", "task": name}
+            about = {"encoder": system, "task": name}
             row, answers = _generated(loaded, shown, template, asked)
             rows.append(about | row)
             samples += [

@@ -168,7 +168,7 @@ def measure(
             results[index] = result
             bar.advance(1)
     # Series, n, seed.
-    values = np.moveaxis([results[index] for index in range(len(jobs))], 0, -1)
+    values = np.moveaxis(np.asarray([results[index] for index in range(len(jobs))]), 0, -1)
     of_runs = {
         series: [Scores(range(len(jobs)), of_n[:, None]) for of_n in of]
         for series, of in zip(SERIES, values, strict=True)

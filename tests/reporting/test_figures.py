@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from xml.etree import ElementTree
 
 import pytest
 from matplotlib.figure import Figure
 
+from components.data.scoring.intervals import Interval
 from components.reporting import figures
 from components.reporting.figures import Line
 
@@ -44,7 +46,7 @@ def test_a_curve_has_the_same_colour_in_every_figure_of_a_chapter(drawn):
 
 DRAWINGS: dict[str, Callable[[str], str]] = {
     "lines": lambda name: figures.lines({name: Line([1], [2])}, x_label=name, y_label=name, ticks=True),
-    "ranges": lambda name: figures.ranges({name: (1, 0, None)}, x_label="", reference=1.0),
+    "ranges": lambda name: figures.ranges({name: Interval(1, 0, math.inf)}, x_label="", reference=1.0),
     "confusion": lambda name: figures.confusion([[1, 2], [3, 4]], [name, "b"]),
 }
 

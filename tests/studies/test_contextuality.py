@@ -11,8 +11,6 @@ import torch
 from components.core.errors import DataError
 from components.data.segmenters import Segmentation
 from components.studies.contextuality import (
-    explainable_variance,
-    intra_sentence_similarity,
     likeness,
     pseudo_words,
     purity,
@@ -32,10 +30,6 @@ def test_measures_against_all_pairs():
     vectors = np.random.default_rng(0).normal(size=(7, 4)).astype(np.float32)
     pairs = [cosine(item, other) for item, other in combinations(vectors, 2)]
     assert likeness(vectors).mean() == pytest.approx(np.mean(pairs), abs=1e-6)
-    mean = vectors.mean(0)
-    assert intra_sentence_similarity(vectors) == pytest.approx(np.mean([cosine(v, mean) for v in vectors]), abs=1e-6)
-    values = np.linalg.eigvalsh(vectors.T @ vectors)
-    assert explainable_variance(vectors) == pytest.approx(values[-1] / values.sum(), abs=1e-6)
 
 
 def test_two_separate_clusters_are_two_senses():
@@ -94,7 +88,6 @@ def test_the_study(outputs, add_corpus, add_encoder):
     for layer in layers:
         means = {key: value["mean"] for key, value in layer.items() if isinstance(value, dict)}
         assert means["self-similarity, adjusted"] == pytest.approx(means["self-similarity"] - means["anisotropy"])
-        assert 0 < means["variance, adjusted"] < means["variance"] <= 1
     for key in ("anisotropy", "self-similarity, adjusted"):
         assert changes[0][key]["mean"] == pytest.approx(layers[-1][key]["mean"] - layers[0][key]["mean"])
     assert merged[0]["pseudo-words"] > 2 and merged[0]["gain"]["mean"] == pytest.approx(
@@ -143,7 +136,6 @@ def test_static_vectors_do_not_depend_on_the_context(outputs, add_corpus, add_en
     actual = findings(outputs, "contextuality", encoder="word2vec", word="bank", sentences=80)
     (layer,), _, (merged,), senses = actual.numbers.values()
     assert layer["self-similarity"]["mean"] == pytest.approx(1, abs=1e-5)
-    assert layer["variance"]["mean"] == pytest.approx(1, abs=1e-5)
     # A pseudo-word is one word, so its vectors are one cluster.
     assert merged["purity"] == merged["chance"] and {row["silhouette"] for row in senses} == {0.0}
 

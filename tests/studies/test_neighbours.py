@@ -5,34 +5,21 @@ import json
 import pytest
 import torch
 
-from components.core.artifacts import writing
 from components.core.errors import ConfigError, DataError
-from components.data.segmenters import Segmentation
 from components.data.tasks.examples import ExamplesJob, examples
-from components.models.encoder import build_model, save_encoder
 from components.settings.tasks import TaskSource
-from components.studies.neighbours import parts_of_speech, same_part, table
-from components.tokenization.char import CharTokenizer
+from components.studies.neighbours import parts_of_speech, same_part
 from components.tokenization.special import SPECIAL_PIECES
 from tests.studies.conftest import findings, fits
 
 
-def test_the_table_of_every_family_is_its_embedding(outputs, add_encoder):
-    vectors = add_encoder("word2vec")
-    assert torch.equal(table(outputs.encoder("word2vec", "adapted").model), vectors.vectors())
-    bert = add_encoder("bert")
-    assert torch.equal(table(outputs.encoder("bert", "adapted").model), bert.piece_embedding().detach())
-    sizes = {"characters": 4, "filters": ((1, 6), (2, 6)), "cells": 10, "projection": 6}
-    assert table(build_model("elmo", vocabulary=8, settings=sizes)) is None
-
-
 def test_neighbours(outputs, add_encoder):
-    add_encoder("word2vec")
+    model = add_encoder("word2vec")
     actual = findings(outputs, "neighbours", encoder="word2vec", words="Apple, bank", count=3)
     rows = actual.numbers["neighbours"]
     near = {row["word"]: [entry.rpartition(" ") for entry in row["nearest"].split(", ")] for row in rows}
     assert list(near) == ["Apple", "bank"] and [len(entries) for entries in near.values()] == [3, 3]
-    vectors = torch.nn.functional.normalize(table(outputs.encoder("word2vec", "adapted").model), dim=1)
+    vectors = torch.nn.functional.normalize(model.vectors(), dim=1)
     pieces = outputs.encoder("word2vec", "adapted").tokenizer.pieces
     cosines = vectors @ vectors[pieces.index("apple")]
     order = [pieces[index] for index in cosines.argsort(descending=True) if index >= len(SPECIAL_PIECES)]
@@ -40,22 +27,13 @@ def test_neighbours(outputs, add_encoder):
     assert near["Apple"][0][2] == f"{float(cosines[pieces.index(order[1])]):.2f}"
 
 
-def test_words_that_are_not_a_single_piece(outputs, add_encoder):
+def test_what_has_no_table_of_words_is_refused(outputs, add_encoder):
     add_encoder("bert")
     add_encoder("word2vec")
-    with pytest.raises(DataError, match=r"'aple' is not a single piece of the vocabulary but \[UNK\]; did you mean"):
-        findings(outputs, "neighbours", encoder="bert", words="aple")
+    with pytest.raises(ConfigError, match="bert: no table of word vectors, such as word2vec"):
+        findings(outputs, "neighbours", encoder="bert")
     with pytest.raises(DataError, match="'aple' is not in the vocabulary; did you mean 'apple'"):
         findings(outputs, "neighbours", encoder="word2vec", words="aple")
-
-
-def test_a_character_model_has_no_table_of_words(outputs, tmp_path):
-    CharTokenizer([*SPECIAL_PIECES, *"abc"], segmentation=Segmentation("none")).save(tmp_path / "characters")
-    with writing(outputs.out / "encoder" / "ulmfit" / "adapted", kind="encoder") as draft:
-        model = build_model("flair", vocabulary=8, settings={"embedding": 4, "hidden": 4})
-        save_encoder(draft.path, family="flair", model=model, tokenizer=tmp_path / "characters")
-    with pytest.raises(ConfigError, match="ulmfit-adapted: is a character model, which has no table of words"):
-        findings(outputs, "neighbours", encoder="ulmfit")
 
 
 def test_the_share_of_neighbours_of_the_same_part_of_speech():
