@@ -25,15 +25,15 @@ import typer
 from components.cluster.launcher import map_parallel
 from components.core.errors import ConfigError
 from components.core.progress import Progress
-from components.data.scoring import title
 from components.data.tasks.budgets import ALL
-from components.evaluation.aggregates import Scores
+from components.evaluation.aggregates import Scores, unit
 from components.learners.task_models import base
 from components.learners.task_models.fixed_batches import extract
 from components.learners.task_models.kinds import find_task
 from components.learners.task_models.model import TaskModel, answers
 from components.learners.task_models.sampler import ExampleSampler
 from components.models.encoder import Encoder, architecture_of, build_model, load_encoder
+from components.reporting.evaluations import labels_at
 from components.settings.finetune import FinetuneSettings
 from components.settings.systems import System
 from components.studies.frame import STAGE_OF, Budget, Measured, Outputs, Row, Sheet, Task
@@ -61,7 +61,6 @@ class Networks:
     tasks: Mapping[str, Labelled]
     encoder: Path
     settings: FinetuneSettings
-    budget: int
     seed: int
     epochs: float
 
@@ -88,7 +87,7 @@ def learn(
             for ours, theirs in pairs:
                 for parameter, other in zip(ours, theirs, strict=True):
                     parameter.copy_(other)
-    split, dev = data.sample(networks.budget, seed=seed), data.dev
+    split, dev = data.sample(seed=seed), data.dev
     encoded, held = (task.encode(of.fields, loaded.tokenizer, encoder, settings) for of in (split, dev))
     model.head.prepare(split.targets)
     model.head.fit_norm(extract(model, encoded).matrix())
@@ -152,12 +151,11 @@ def measure(
     tasks = [outputs.task(other)] if other else [*outputs.params.run.tasks, *outputs.params.data.tasks]
     if (second := next((each for each in tasks if each != name), None)) is None:
         raise ConfigError(f"--other: needs a task of data.tasks other than {name}")
-    data = Labelled.of(outputs, name)
+    data = Labelled.of(outputs, name, budget or ALL)
     networks = Networks(
-        tasks={"A": Labelled.of(outputs, second), "B": data},
+        tasks={"A": Labelled.of(outputs, second, budget or ALL), "B": data},
         encoder=outputs.encoder_directory(block, start).absolute(),
         settings=outputs.finetuning(block),
-        budget=budget or ALL,
         seed=0,
         epochs=epochs,
     )
@@ -182,7 +180,7 @@ def measure(
         for n in range(1, len(of))
     ]
     text = (
-        f"{title(data.scoring.main)} on dev at {data.described(budget or ALL)}, mean over {len(jobs)} seeds, "
+        f"{data.described}, mean over {len(jobs)} seeds, "
         "with its interval. The lowest n layer groups are copied (1: the embedding) from base B (BnB) or base A (AnB), "
         "trained on the labels of one task from random weights; those above are initialised randomly; +: the copied "
         "ones are trained, too. n = 0 is base B (Yosinski et al. 2014)."
@@ -205,10 +203,8 @@ def which_source(
 ) -> Measured:
     """Which encoder suits a task, ranked before fine-tuning by LogME of its hidden states and the labels of a sample of
     train: language models, and encoders that were fine-tuned on other tasks (`intermediate_tasks`)."""
-    name = outputs.task(task)
-    data = Labelled.of(outputs, name)
-    labels = data.budget(budget)
-    sample = data.sample(labels, seed=data.facts.seeds[0])
+    data = Labelled.of(outputs, task, budget)
+    name, sample = data.facts.task, data.sample(seed=data.facts.seeds[0])
     named = dict.fromkeys(outputs.split_name(of.strip()) for of in encoders.split(",") if of.strip())
     chosen = list(named) or candidates(outputs, name)
     if len(chosen) < 2:
@@ -226,7 +222,7 @@ def which_source(
         evidence = logme(torch.cat(layers, dim=1)[used].double().numpy(), targets)
         rows.append({"encoder": f"{block}-{start}", "LogME": evidence})
     rows.sort(key=lambda row: -row["LogME"])
-    text = f"Ranked on a labelled sample of train ({data.described(labels)}), and no row of dev or test."
+    text = f"Ranked on {labels_at(data.labels, unit(data.scoring))} of train, and no row of dev or test."
     return Measured([Sheet(rows, name, {"LogME": ".4f"}, "LogME")], [text])
 
 

@@ -27,7 +27,7 @@ def one_by_one(function: Any, items: Any, *, settings: Any) -> Any:
 
 def of_task(outputs: Outputs, add_task: Any, name: str) -> Labelled:
     add_task(name)
-    return Labelled.of(outputs, name)
+    return Labelled.of(outputs, name, 2)
 
 
 @pytest.fixture
@@ -37,7 +37,6 @@ def networks(outputs: Outputs, add_task: Any, add_encoder: Any) -> Networks:
         tasks={base: of_task(outputs, add_task, name) for base, name in {"A": "aws-service", "B": "aws-type"}.items()},
         encoder=outputs.out / "encoder" / "bert" / "adapted",
         settings=outputs.params.finetune["bert"].model_copy(update={"min_steps": 0}),
-        budget=2,
         seed=0,
         epochs=2,
     )
