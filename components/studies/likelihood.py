@@ -14,6 +14,7 @@ For causal models, the text after the answer counts as a part of it, in l and in
 """
 
 from collections.abc import Sequence
+from itertools import product
 from typing import Final
 
 import numpy as np
@@ -55,24 +56,23 @@ def answer_scores(
     """The scores of the C candidates of each prompt (before, after): score -> (C,)."""
     require_answers(encoder)
     causal = family_named(encoder.family).objective == "causal"
-    inputs: dict[tuple[str, str, str], Gap] = {}
-    for (before, after), words in zip(prompts, candidates, strict=True):
-        for answer in words:
-            for key in ((before, answer, after), ("", answer, ""), *((first, answer, last) for first, last in neutral)):
-                if key not in inputs:
-                    try:
-                        inputs[key] = gap_between(encoder.model, *pieces(encoder.tokenizer, *key), causal=causal)
-                    except DataError as error:
-                        raise DataError(f"answer {answer!r}: {error}") from error
+    inputs = dict[tuple[str, str, str], Gap]()
+    for prompt, words in zip(prompts, candidates, strict=True):
+        for answer, (before, after) in product(words, (prompt, ("", ""), *neutral)):
+            if (key := (before, answer, after)) not in inputs:
+                try:
+                    inputs[key] = gap_between(encoder.model, *pieces(encoder.tokenizer, *key), causal=causal)
+                except DataError as error:
+                    raise DataError(f"answer {answer!r}: {error}") from error
     measured = (causal_log_probs if causal else masked_log_probs)(encoder.model, list(inputs.values()))
-    total = {key: float(values.sum()) for key, values in zip(inputs, measured, strict=True)}
-    scores = []
-    for (before, after), words in zip(prompts, candidates, strict=True):
-        sums = np.asarray([total[before, answer, after] for answer in words])
-        sizes = np.asarray([max(1, len(answer) + (len(after.strip()) if causal else 0)) for answer in words])
-        alone = np.asarray([total["", answer, ""] for answer in words])
-        shares = [softmax([total[first, answer, last] for answer in words]) for first, last in neutral]
-        calibrated = sums - np.log(np.mean(shares, 0))
+    total, scores = {key: values.sum() for key, values in zip(inputs, measured, strict=True)}, []
+    for prompt, words in zip(prompts, candidates, strict=True):
+        beyond = len(prompt[1].strip()) if causal else 0
+        sizes = np.asarray([max(1, len(answer) + beyond) for answer in words])
+        sums, alone, *without = (
+            np.asarray([total[first, answer, last] for answer in words]) for first, last in (prompt, ("", ""), *neutral)
+        )
+        calibrated = sums - np.log(np.mean(softmax(without, axis=1), axis=0))
         scores.append({"sum": sums, "mean": sums / sizes, "prior": sums - alone, "calibrated": calibrated})
     return scores
 

@@ -327,7 +327,7 @@ def test_characters_that_change_the_direction_are_marks(job):
 def test_translation_models_have_a_column_for_bleu():
     numbers = {"parameters": 1, "tokens": 2, "seconds": 3.0, "tokens_per_second": 4.0, "precision": "bf16"}
     for further, expected in (({"bleu": 18.855}, ["18.9", ""]), ({}, None)):
-        chapter = _language_models({"cove-pretrained": numbers | further, "ulmfit-pretrained": numbers}, {}, [])
+        chapter = _language_models({"cove-pretrained": numbers | further, "ulmfit-pretrained": numbers}, {})
         (table,) = chapter.tables
         assert ("BLEU" in table.columns) == (expected is not None)
         assert expected is None or (table.columns[-1], [row[-1] for row in table.rows]) == ("BLEU", expected)
