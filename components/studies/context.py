@@ -28,7 +28,7 @@ from components.models.base import LanguageModel
 from components.models.transformer_xl import TransformerXL
 from components.reporting.findings import Drawing
 from components.studies.frame import EncoderName, Measured, Outputs, Row, Sheet, rate
-from components.studies.ngrams import estimate
+from components.studies.ngrams import log_probs
 from components.tokenization.special import MASK, PAD, START
 from components.tokenization.store import TokenStore
 from components.training.pretraining.perplexity import perplexity_of
@@ -243,7 +243,7 @@ def beside_ngrams(
             counted = min(pieces, _tokens_read(outputs, name) or pieces, train.tokens)
             learned, vocabulary = train.span(0, counted), heldout.vocab_size - len(NEVER)
             by_order = {
-                n: -estimate(learned, order=n, vocabulary=vocabulary).log_probs(heldout.span(0, heldout.tokens))[ends]
+                n: -log_probs(heldout.span(0, heldout.tokens), learned=learned, order=n, vocabulary=vocabulary)[ends]
                 for n in range(1, length + 1)
             }
             losses_CP = context_losses(model, heldout, ends, longest=longest, step=1, window=window)
