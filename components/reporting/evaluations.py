@@ -6,6 +6,7 @@ from typing import Any
 from components.data.scoring import title
 from components.data.tasks.budgets import budget_name
 from components.reporting import figures
+from components.reporting.advice import best_cells
 from components.reporting.figures import Line
 from components.reporting.findings import Chapter, Drawing, Table, cell, interval_of
 from components.settings.section import BASELINE
@@ -114,15 +115,14 @@ def _by_system(evaluation: dict[str, Any], champion: str) -> Table:
     main, unit, selection = evaluation["main"], evaluation["unit"], evaluation["selection"]
     counted = unit.removeprefix("labelled ").removesuffix(" a class")
     columns = {budget: f"{budget_name(budget)} {counted}" for budget in evaluation["budgets"]}
-    rows, registered = [], []
+    rows = []
     for system in evaluation["systems"]:
         cells = {each["budget"]: cell(each["scores"][main]) for each in system["budgets"]}
         name = f"{system['system']} (current model)" if system["system"] == champion else system["system"]
-        rows.append({"system": name} | {column: cells[budget] for budget, column in columns.items()})
         # Ensembles are not stored.
-        stored = system.get("artifact")
-        score, labels = (cell(stored["scores"][main]), cell(stored["labels"])) if stored else ("", "")
-        registered.append({"registered": score, "its labels": labels})
+        stored = system.get("artifact") or {"scores": {main: None}, "labels": None}
+        registered = {"registered": cell(stored["scores"][main]), "its labels": cell(stored["labels"])}
+        rows.append({"system": name} | {column: cells[of] for of, column in columns.items()} | registered)
     how = f"choices on {selection['rows']:,} labels of dev, in addition to each budget"
     if selection["by"] == "budget":
         how = f"choices by {selection['folds']}-fold cross-validation within each label budget, without other labels"
@@ -131,18 +131,18 @@ def _by_system(evaluation: dict[str, Any], champion: str) -> Table:
         f"{metric[0].upper()}{metric[1:]} by {unit} ({evaluation['confidence']:.0%} intervals, mean over "
         f"{len(evaluation['seeds'])} seeds, {evaluation['rows']['test']:,} test rows; {how})"
     )
+    counts = {row["its labels"] for row in rows} - {""}
     # With all labels, a seed may change nothing: the registered model is that of the row.
-    last = columns[evaluation["budgets"][-1]]
-    if any(of["registered"] not in ("", row[last]) for row, of in zip(rows, registered, strict=True)):
-        counts = {of["its labels"] for of in registered} - {""}
+    last, without = columns[evaluation["budgets"][-1]], {"its labels"}
+    if all(row["registered"] in ("", row[last]) for row in rows):
+        without.add("registered")
+    else:
         about += (
             ". Registered: the average of all seeds of the largest budget, with the rows that any of them has learned "
             "from"
         )
-        if len(counts) == 1:
-            about += f" ({counts.pop()})"
-            registered = [{"registered": of["registered"]} for of in registered]
-        rows = [row | of for row, of in zip(rows, registered, strict=True)]
+        about, without = (f"{about} ({counts.pop()})", without) if len(counts) == 1 else (about, set())
+    rows = [{name: of for name, of in row.items() if name not in without} for row in rows]
     return Table.of(rows, about)
 
 
@@ -186,18 +186,15 @@ def _ways(evaluation: dict[str, Any]) -> Table:
 def details(task: str, evaluation: dict[str, Any]) -> Chapter:
     """Classes, slices, confusion and calibration of the best system at the largest budget."""
     budget = evaluation["budgets"][-1]
-    name = evaluation["best"][str(budget)]
-    systems = {entry["system"]: entry["budgets"] for entry in evaluation["systems"]}
-    best = next(entry for entry in systems[name] if entry["budget"] == budget)
-    chapter = Chapter(f"{task}: {name} at {labels_at(budget, evaluation['unit'])}, the best system")
+    best = best_cells(evaluation)[-1]
+    chapter = Chapter(
+        f"{task}: {evaluation['best'][str(budget)]} at {labels_at(budget, evaluation['unit'])}, the best system"
+    )
     if best["confusion"]:
         svg = figures.confusion(best["confusion"], evaluation["labels"])
         chapter.figures.append(Drawing(svg, "Confusion matrix, sum over all seeds."))
-    calibrated = {
-        system: Line.of(points, "confidence", "accuracy")
-        for system, of in systems.items()
-        if (points := of[-1]["calibration"])
-    }
+    systems = {of["system"]: of["budgets"][-1]["calibration"] for of in evaluation["systems"]}
+    calibrated = {name: Line.of(points, "confidence", "accuracy") for name, points in systems.items() if points}
     if calibrated:
         calibrated["perfect"] = Line(x=[0, 1], y=[0, 1], dashed=True)
         svg = figures.lines(calibrated, x_label="confidence", y_label="accuracy", among=list(systems))

@@ -14,6 +14,7 @@ Shape suffixes: P positions, C contexts, K predicted pieces per pass, S passes.
 
 import math
 import time
+from itertools import permutations
 from typing import Annotated, Any
 
 import numpy as np
@@ -159,9 +160,7 @@ def effective_context(
         ]
         pairs = [
             {"encoder": name, "against": other, "difference of the gain": gain(of[0] - of[-1], rival[0] - rival[-1])}
-            for name, of in losses.items()
-            for other, rival in losses.items()
-            if name != other
+            for (name, of), (other, rival) in permutations(losses.items(), 2)
         ]
         points = [
             {"encoder": name, "context": step * n, "loss": float(loss_P.mean())}
@@ -227,7 +226,6 @@ def beside_ngrams(
     *,
     encoder: EncoderName = "",
     order: Annotated[int, typer.Option(help="Length of the longest n-grams, in pieces.", min=1, max=12)] = 5,
-    character_order: Annotated[int, typer.Option(help="The same for characters.", min=1, max=12)] = 8,
     pieces: Annotated[int, typer.Option(help="Maximum number of pieces that are counted, in memory.")] = 20_000_000,
     positions: Positions = 2048,
     longest: Longest = 64,
@@ -237,30 +235,29 @@ def beside_ngrams(
     rows, points = list[Row](), list[Row]()
     for tokens, models in _groups(outputs, encoder).items():
         train, heldout = (TokenStore(outputs.of("tokens", tokens), split) for split in ("train", "heldout"))
-        length = character_order if tokens.endswith("-char") else order
         ends = _ends(heldout, longest=longest, step=1, positions=positions)
         for name, (model, window) in models.items():
             counted = min(pieces, _tokens_read(outputs, name) or pieces, train.tokens)
             learned, vocabulary = train.span(0, counted), heldout.vocab_size - len(NEVER)
             by_order = {
                 n: -log_probs(heldout.span(0, heldout.tokens), learned=learned, order=n, vocabulary=vocabulary)[ends]
-                for n in range(1, length + 1)
+                for n in range(1, order + 1)
             }
             losses_CP = context_losses(model, heldout, ends, longest=longest, step=1, window=window)
             per_word = [
                 perplexity_of(float(of.mean()), len(ends), heldout).perplexity_per_word
-                for of in (losses_CP[-1], by_order[length])
+                for of in (losses_CP[-1], by_order[order])
             ]
             rows.append(
                 {
                     "encoder": name,
                     "vocabulary": tokens,
                     "parameters": sum(parameter.numel() for parameter in model.parameters()),
-                    "n": length,
+                    "n": order,
                     "read": counted,
                     "perplexity per word": per_word[0],
                     "of n-grams": per_word[1],
-                    MINUS: gain(losses_CP[-1], by_order[length]),
+                    MINUS: gain(losses_CP[-1], by_order[order]),
                 }
             )
             ngrams = [by_order[n] for n in sorted(by_order)]

@@ -17,20 +17,18 @@ from typing import Annotated, Any, Final, Literal
 
 import numpy as np
 import typer
-from scipy import sparse
 
 from components.core.errors import ConfigError, DataError, nearest
 from components.data.formats.rows import open_rows
 from components.data.formats.tables import as_text
 from components.data.scoring.base import Floats
-from components.data.scoring.intervals import Interval, Ints, sizes_of
+from components.data.scoring.intervals import Interval, Ints
 from components.data.tasks.data import Fields, Split
 from components.data.tasks.examples import read_facts, read_split
-from components.evaluation.aggregates import Scores, measured
 from components.models import family as family_named
 from components.models.encoder import Encoder
 from components.serving.generation import GAP, Sampling, generate
-from components.studies.frame import EncoderName, Measured, Outputs, Row, Sheet, Task
+from components.studies.frame import EncoderName, Measured, Outputs, Row, Sheet, Task, rate
 from components.studies.likelihood import OBJECTIVES, SCORES, answer_scores, require_answers, unknown_words
 
 ITEMS: Final = Path(__file__).with_suffix(".json")
@@ -81,9 +79,9 @@ class Prompt:
 
 def share(hits_N: Sequence[Any] | Floats, clusters: Ints | None = None, *, least: float = 0.0) -> Interval:
     """The mean of N values between `least` and 1, with its interval over items (`clusters`: of them)."""
-    matrix = sparse.csr_array(np.stack([np.asarray(hits_N, float), np.ones(len(hits_N))], 1))
-    values = measured([matrix], clusters, lambda sums: {"": sums[..., 0] / sums[..., 1]})[""]
-    return Scores([0], values, sizes_of(clusters, len(hits_N)), within=(least, 1.0)).interval()
+    groups = np.arange(len(hits_N)) if clusters is None else clusters
+    counts = [np.bincount(groups, of) for of in (np.asarray(hits_N, float), np.ones(len(hits_N)))]
+    return rate(*np.asarray(counts, dtype=np.float64), within=(least, 1.0))
 
 
 def continuations(encoder: Encoder, prompts: Sequence[str], *, length: int) -> list[str]:

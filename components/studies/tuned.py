@@ -45,16 +45,8 @@ TECHNIQUES: Final[Mapping[str, Mapping[str, Any]]] = {
 }
 #: Starts that lack a part of the training of the encoder -> what they lack.
 EARLIER: Final = {"pretrained": "adaptation to the domain", "scratch": "pretraining and adaptation"}
-#: Choice of layers -> dev F1 of BERT-base on CoNLL-2003 in the paper.
-PUBLISHED: Final = {
-    "first": "91.0",
-    "second_to_last": "95.6",
-    "last": "94.9",
-    "sum": "95.5",
-    "sum_last_four": "95.9",
-    "concat_last_four": "96.1",
-    "mix": "",
-}
+#: Choices of layers.
+CHOICES: Final = ("first", "second_to_last", "last", "sum", "sum_last_four", "concat_last_four", "mix")
 Seeds = Annotated[int, typer.Option(help="Samples of the labels.", min=2)]
 
 
@@ -155,7 +147,7 @@ def layers(
 
     for block, start in outputs.chosen(encoder):
         model, scores = outputs.encoder(block, start).model, dict[str, Scores]()
-        for choice in PUBLISHED:
+        for choice in CHOICES:
             changes = {
                 "method": "features",
                 "words": "none",
@@ -173,7 +165,6 @@ def layers(
             {
                 "encoder": f"{block}-{start}",
                 "layers": choice.replace("_", " "),
-                "BERT-base, NER": PUBLISHED[choice],
                 "score": of.interval(),
                 "minus the last layer": None if choice == "last" else of.minus(scores["last"]).interval(),
             }
@@ -181,7 +172,7 @@ def layers(
         ]
     text = (
         f"{data.described}, frozen encoder and logistic regression; means over samples of the labels. Differences are "
-        "paired by sample, and on dev by row. For comparison, the dev F1 of BERT-base on CoNLL-2003 (Devlin et al. "
-        "2019, table 7). Choices are left out if the layers differ in width and cannot be added, or are too few."
+        "paired by sample, and on dev by row. Choices are left out if the layers differ in width and cannot be added, "
+        "or are too few."
     )
     return Measured([Sheet(rows, data.facts.task, value="score", by=("encoder", "layers"))], [text])
