@@ -27,7 +27,6 @@ from components.models.encoder import Encoder
 from components.serving.generation import require_output_layer
 from components.serving.likelihood import Gap, causal_log_probs, gap_between, masked_log_probs
 from components.tokenization import Tokenizer
-from components.tokenization.special import UNK
 
 #: Objectives of language models.
 OBJECTIVES: Final = ("causal", "masked", "permuted")
@@ -86,17 +85,3 @@ def pieces(tokenizer: Tokenizer, before: str, answer: str, after: str) -> tuple[
     last = sum(int(begin < len(start) + len(answer)) for begin, _ in offsets)
     parts = ids.tolist()
     return parts[:first], parts[first:last], parts[last:]
-
-
-def unknown_words(system: str, encoder: Encoder, answers: Sequence[str]) -> list[str]:
-    """A sentence about answers with unknown words, which all have the probability of the unknown piece."""
-    distinct = list(dict.fromkeys(answers))
-    encoded = encoder.tokenizer.encode_batch([f" {answer}" for answer in distinct])
-    unknown = [answer for answer, ids in zip(distinct, encoded, strict=True) if (ids == UNK).any()]
-    if not unknown:
-        return []
-    named = ", ".join(map(repr, unknown[:5])) + (" ..." if len(unknown) > 5 else "")
-    return [
-        f"{system}: {len(unknown)} of {len(distinct)} answers have unknown words ({named}), so their probabilities are "
-        "not meaningful."
-    ]

@@ -25,11 +25,11 @@ from components.data.scoring.base import Floats
 from components.data.scoring.intervals import Interval, Ints
 from components.data.tasks.data import Fields, Split
 from components.data.tasks.examples import read_facts, read_split
-from components.models import family as family_named
 from components.models.encoder import Encoder
 from components.serving.generation import GAP, Sampling, generate
 from components.studies.frame import EncoderName, Measured, Outputs, Row, Sheet, Task, rate
-from components.studies.likelihood import OBJECTIVES, SCORES, answer_scores, require_answers, unknown_words
+from components.studies.likelihood import SCORES, answer_scores, require_answers
+from components.tokenization.special import UNK
 
 ITEMS: Final = Path(__file__).with_suffix(".json")
 GREEDY: Final = Sampling(temperature=0.0)
@@ -222,8 +222,6 @@ def zero_shot(
             raise ConfigError(f"{name}: prompts are chosen on dev; name a file (data.tasks.{name}.dev)")
     rows, notes = list[Row](), list[str]()
     for system, loaded in outputs.encoders(encoder).items():
-        if not encoder and family_named(loaded.family).objective not in OBJECTIVES:
-            continue
         try:
             require_answers(loaded)
         except ConfigError as error:
@@ -235,12 +233,11 @@ def zero_shot(
             {"split": part, "encoder": system, "task": name} | _chosen(loaded, of, template, shown, words)
             for part, of in asked.items()
         ]
-        answered = words or [answer for fields in asked[split].fields for answer in fields[1:]]
-        notes += unknown_words(f"{system}, {name}", loaded, answered)
     if not rows:
         raise ConfigError(f"run.families: none has a causal or masked language model. {' '.join(notes)}")
     text = (
-        f"Prompt: {prompt!r}, after {shots} labelled rows. Trivial: the most frequent answer. Sum, mean, prior and "
+        f"Prompt: {prompt!r}, after {shots} labelled rows. Unknown: answers with unknown words, whose "
+        "probabilities have no meaning. Trivial: the most frequent answer. Sum, mean, prior and "
         "calibrated: the most probable answer by its log-likelihood, per character, relative to no prompt, and to "
         "prompts without content (Zhao et al. 2021). Perplexity: of the correct answer."
     )
@@ -275,7 +272,9 @@ def _chosen(encoder: Encoder, split: Split, template: Prompt, shown: str, words:
     }
     usual, count = Counter(rights).most_common(1)[0]
     nats = -np.mean([of["sum"][right] for of, right in zip(scores, rights, strict=True)])
-    row: Row = {"items": len(split), "trivial": count / len(split) if words else None}
+    distinct = dict.fromkeys(f" {answer}" for of in candidates for answer in of)
+    unknown = sum(bool((ids == UNK).any()) for ids in encoder.tokenizer.encode_batch([*distinct]))
+    row: Row = {"items": len(split), "unknown": unknown, "trivial": count / len(split) if words else None}
     row |= {name: share(of, split.clusters) for name, of in hits.items()}
     row |= {"guessing": float(np.mean([1 / len(of) for of in candidates])), "perplexity": math.exp(min(nats, 700.0))}
     # A score that is chosen by its hits on these items would be too good.
