@@ -12,7 +12,7 @@ from components.settings.cluster import ClusterSettings
 from components.studies import tuned
 from components.studies.frame import Outputs
 from components.studies.frozen import Labelled
-from components.studies.tuned import EARLIER, TECHNIQUES, WHOLE, without
+from components.studies.tuned import TECHNIQUES, without
 from tests.studies.conftest import findings, fits
 
 
@@ -30,15 +30,6 @@ def ready(outputs: Outputs, add_task: Any, add_encoder: Any, request: pytest.Fix
     outputs.params.__dict__["cluster"] = ClusterSettings(launcher="local")
     outputs.params.finetune["ulmfit"] = given.model_copy(update=off | changes)
     return outputs
-
-
-@pytest.mark.slow
-def test_each_technique_of_the_settings_has_a_row(ready, monkeypatch):
-    used = ["gradual unfreezing", "discriminative rates"]
-    monkeypatch.setattr(tuned, "TECHNIQUES", {name: TECHNIQUES[name] for name in used})
-    actual = findings(ready, "ablation", encoder="ulmfit-adapted", budget=2, seeds=2)
-    (table,) = actual.chapter.tables
-    assert [row[0] for row in table.rows] == [WHOLE, *(f"without {of}" for of in (EARLIER["pretrained"], *used))]
 
 
 def test_a_change_is_paired_with_the_same_labels_and_has_the_last_step(ready, monkeypatch):
