@@ -193,16 +193,17 @@ class Cell:
     def _ways(self) -> dict[str, Any]:
         """`ways`: each way to learn that was tried, with its mean score of selection; empty if there was only one."""
         records = [run.record for run in self.runs if "ways" in run.record]
-        scored = []
-        for way in dict.fromkeys(attempt["way"] for record in records for attempt in record["ways"]):
-            attempts = [attempt for record in records for attempt in record["ways"] if attempt["way"] == way]
+        every, scored = [attempt for record in records for attempt in record["ways"]], []
+        for way in dict.fromkeys(attempt["way"] for attempt in every):
+            attempts = [attempt for attempt in every if attempt["way"] == way]
             tried = [attempt for attempt in attempts if attempt["score"] is not None]
+            score, share = (mean_of([of[key] for of in tried]) if tried else None for key in ("score", "share"))
             scored.append(
                 {
                     "way": way,
-                    "score": mean_of([attempt["score"] for attempt in tried]) if tried else None,
+                    "score": score,
                     "tried": len(tried),
-                    "share": mean_of([attempt["share"] for attempt in tried]) if tried else 0.0,
+                    "share": share or 0.0,
                     "kept": sum(record["way"] == way for record in records),
                     "seconds": mean_of([attempt["seconds"] for attempt in attempts]),
                 }

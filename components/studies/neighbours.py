@@ -21,14 +21,12 @@ from components.studies.words import of_letters
 from components.tokenization import Tokenizer
 from components.tokenization.special import FIRST_ORDINARY
 
-#: Number of default words, and number of more frequent words that are skipped: those have unspecific neighbours.
-CHOSEN, SKIPPED = 6, 150
-#: Number of frequent words whose neighbours' parts of speech are compared.
-SCORED = 500
+#: Number of default words, the least frequent ones of as many whose neighbours' parts of speech are compared.
+CHOSEN, SCORED = 6, 500
 
 
-def frequent_words(tokenizer: Tokenizer, *, count: int, skip: int) -> list[str]:
-    """The most frequent words of at least three letters that are a single piece, after skipping `skip` of them."""
+def frequent_words(tokenizer: Tokenizer) -> list[str]:
+    """The most frequent words of at least three letters that are a single piece, at most `SCORED`."""
     counts = tokenizer.frequencies
     order = np.arange(tokenizer.vocab_size) if counts is None else np.argsort(-counts, kind="stable")
     words: dict[str, None] = {}
@@ -37,10 +35,9 @@ def frequent_words(tokenizer: Tokenizer, *, count: int, skip: int) -> list[str]:
         if not tokenizer.continues(id_) and len(word) >= 3 and of_letters(word):
             (ids,) = tokenizer.encode_batch([f" {word}" if tokenizer.leads_with_space else word])
             words |= {word: None} if ids.tolist() == [id_] else {}
-            if len(words) == skip + count:
+            if len(words) == SCORED:
                 break
-    # A small vocabulary may have fewer words to skip.
-    return list(words)[-count:]
+    return list(words)
 
 
 def near(encoder: Encoder, words: Sequence[str], *, count: int) -> dict[str, list[tuple[str, float]]]:
@@ -75,18 +72,19 @@ def measure(
     rows, shares = list[Row](), list[Row]()
     for name, loaded in outputs.encoders(encoder).items():
         if isinstance(loaded.model, StaticVectors):
-            shown = near(loaded, asked or frequent_words(loaded.tokenizer, count=CHOSEN, skip=SKIPPED), count=count)
+            frequent = frequent_words(loaded.tokenizer)
+            shown = near(loaded, asked or frequent[-CHOSEN:], count=count)
             rows += [
                 {"encoder": name, "word": word, "nearest": ", ".join(f"{of} {cosine:.2f}" for of, cosine in entries)}
                 for word, entries in shown.items()
             ]
             if tags:
                 tagged = parts_of_speech(outputs, tags)
-                frequent = [of for of in frequent_words(loaded.tokenizer, count=SCORED, skip=0) if of in tagged]
-                compared = {
-                    word: [of for of, _ in entries] for word, entries in near(loaded, frequent, count=count).items()
-                }
-                shares.append({"encoder": name} | same_part(compared, tagged))
+                compared = near(loaded, [word for word in frequent if word in tagged], count=count)
+                shares.append(
+                    {"encoder": name}
+                    | same_part({word: [of for of, _ in entries] for word, entries in compared.items()}, tagged)
+                )
     if not rows:
         raise ConfigError(f"{encoder or 'run.families'}: no table of word vectors, such as word2vec, fasttext or glove")
     sheets = [Sheet(rows)]

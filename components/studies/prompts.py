@@ -213,13 +213,11 @@ def zero_shot(
     if shots and not words:
         raise ConfigError("--shots: the answers of a choice differ by row; set it to 0")
     shown = template.lines(_demonstrations(read_split(directory, "train"), words, shots)) if shots else ""
-    asked = dict[str, Split]()
-    for part in dict.fromkeys(("dev", split)):
-        whole = read_split(directory, part)
-        # Rows without any of the labels have no right answer.
-        asked[part] = whole.take([row for row, target in enumerate(whole.targets) if target[0] >= 0])
-        if not len(asked[part]):
-            raise ConfigError(f"{name}: prompts are chosen on dev; name a file (data.tasks.{name}.dev)")
+    whole = read_split(directory, split)
+    # Rows without any of the labels have no right answer.
+    asked = whole.take([row for row, target in enumerate(whole.targets) if target[0] >= 0])
+    if not len(asked):
+        raise ConfigError(f"{name}: prompts are chosen on dev; name a file (data.tasks.{name}.dev)")
     rows, notes = list[Row](), list[str]()
     for system, loaded in outputs.encoders(encoder).items():
         try:
@@ -229,10 +227,8 @@ def zero_shot(
                 raise
             notes.append(f"{system} is skipped: {error}.")
             continue
-        rows += [
-            {"split": part, "encoder": system, "task": name} | _chosen(loaded, of, template, shown, words)
-            for part, of in asked.items()
-        ]
+        row = {"split": split, "encoder": system, "task": name}
+        rows.append(row | _chosen(loaded, asked, template, shown, words))
     if not rows:
         raise ConfigError(f"run.families: none has a causal or masked language model. {' '.join(notes)}")
     text = (
@@ -248,8 +244,7 @@ def zero_shot(
 
 def _demonstrations(train: Split, words: Sequence[str], shots: int) -> list[tuple[Fields, str]]:
     """Rows of train with their answers; each label in turn."""
-    order = np.random.default_rng(0).permutation(len(train)).tolist()
-    of_label = [[row for row in order if train.targets[row][0] == label] for label in range(len(words))]
+    of_label = [np.flatnonzero(train.labels == label).tolist() for label in range(len(words))]
     turns = [row for rows in zip_longest(*of_label) for row in rows if row is not None]
     return [(train.fields[row], words[int(train.targets[row][0])]) for row in turns[:shots]]
 
