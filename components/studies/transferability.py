@@ -23,6 +23,7 @@ import torch
 import typer
 
 from components.cluster.launcher import map_parallel
+from components.core.artifacts import MANIFEST
 from components.core.errors import ConfigError
 from components.core.progress import Progress
 from components.data.tasks.budgets import ALL
@@ -35,7 +36,6 @@ from components.learners.task_models.sampler import ExampleSampler
 from components.models.encoder import Encoder, architecture_of, build_model, load_encoder
 from components.reporting.evaluations import labels_at
 from components.settings.finetune import FinetuneSettings
-from components.settings.systems import System
 from components.studies.frame import STAGE_OF, Budget, Measured, Outputs, Row, Sheet, Task
 from components.studies.frozen import Labelled, layer_vectors, logme, numbers_of
 from components.studies.words import evenly
@@ -228,11 +228,11 @@ def which_source(
 
 def candidates(outputs: Outputs, task: str) -> list[tuple[str, str]]:
     """(block, start) of the trained encoders of the run, and of those that were fine-tuned on another task."""
-    run, sources = outputs.params.run, [source for source in outputs.params.intermediate_tasks if source != task]
-    trained = [start for start in run.starts if STAGE_OF[start] != "scratch"]
-    after = [(start, source) for source in sources for start in run.starts]
+    made = [path.parts[-3:-1] for path in sorted((outputs.out / "encoder").glob(f"[!.]*/[!.]*/{MANIFEST}"))]
     return [
         (block, start)
-        for block in run.families
-        for start in [*trained, *(System(block, start, "after", source).variant for start, source in after)]
+        for block, start in made
+        if block in outputs.params.run.families
+        and STAGE_OF.get(start) != "scratch"
+        and not start.endswith(f"-after-{task}")
     ]

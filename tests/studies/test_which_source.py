@@ -37,9 +37,7 @@ def test_source_tasks_are_ranked(outputs, add_task, add_encoder):
     )
     add_task()
     add_encoder("ulmfit")
-    with pytest.raises(ArtifactError, match="run `headstart stage intermediate --item aws-service-ulmfit-scratch`"):
-        findings(outputs, "which-source")
-    for seed, source in enumerate(("aws-service", "aws-code")):
+    for seed, source in enumerate(("aws-service", "aws-code", "aws-type")):
         for start in ("scratch", "adapted"):
             add_encoder("ulmfit", f"{start}-after-{source}", seed=seed)
     result = findings(outputs, "which-source")
@@ -74,8 +72,10 @@ def test_messages_about_missing_inputs(outputs, add_task):
     add_task()
     with pytest.raises(ConfigError, match="--encoders: at least two candidates"):
         findings(outputs, "which-source", encoders="ulmfit-adapted")
-    with pytest.raises(ArtifactError, match="run `headstart stage pretrain --item ulmfit`"):
+    with pytest.raises(ConfigError, match="--encoders: at least two candidates"):
         findings(outputs, "which-source")
+    with pytest.raises(ArtifactError, match="run `headstart stage pretrain --item ulmfit`"):
+        findings(outputs, "which-source", encoders="ulmfit, bert")
 
 
 def best_evidence(features: np.ndarray, targets: np.ndarray) -> float:
