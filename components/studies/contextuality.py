@@ -23,6 +23,7 @@ import typer
 from numpy.typing import NDArray
 from sklearn.cluster import KMeans
 from sklearn.metrics import silhouette_score
+from sklearn.metrics.cluster import contingency_matrix
 from sklearn.preprocessing import normalize
 
 from components.core.errors import DataError
@@ -62,17 +63,15 @@ def of_layer(layer_MD: Floats, words: Sequence[Ints], random: Ints) -> dict[str,
 
 def positions_of_words(sentences: Sequence[Sentence], rng: np.random.Generator) -> dict[str, list[Position]]:
     """At most `WORDS` words of letters in at least `LEAST` sentences: word -> one position in each of up to `MOST`."""
-    positions: dict[str, dict[int, Position]] = defaultdict(dict)
+    positions = defaultdict[str, dict[int, int]](dict)
     for number, of in enumerate(sentences):
         for index, word in enumerate(map(plain, of)):
-            if of_letters(word):
-                positions[word].setdefault(number, (number, index))
-    frequent = {word: list(of.values()) for word, of in sorted(positions.items()) if len(of) >= LEAST}
-    if not frequent:
+            positions[word].setdefault(number, index)
+    names = sorted(word for word, of in positions.items() if len(of) >= LEAST and of_letters(word))
+    if not names:
         raise DataError(f"no word occurs in {LEAST} of the {len(sentences)} sentences; raise --sentences")
-    names = list(frequent)
     kept = np.sort(rng.choice(len(names), min(WORDS, len(names)), replace=False))
-    return {names[index]: evenly(frequent[names[index]], MOST) for index in kept}
+    return {names[at]: evenly([*positions[names[at]].items()], MOST) for at in kept}
 
 
 def measure(
@@ -140,9 +139,7 @@ def two_senses(vectors_ND: Floats) -> tuple[Ints, float]:
 
 def purity(clusters_N: Ints, words_N: Ints) -> float:
     """Share of the occurrences that belong to the most frequent word of their cluster."""
-    counts = np.zeros((2, 2))
-    np.add.at(counts, (clusters_N, words_N), 1)
-    return float(counts.max(1).sum() / len(words_N))
+    return float(contingency_matrix(words_N, clusters_N).max(0).sum() / len(words_N))
 
 
 def pseudo_words(
