@@ -1,6 +1,5 @@
 """Ensembles: the mean of the members' probabilities, scored like other systems."""
 
-import json
 from dataclasses import replace
 
 import numpy as np
@@ -9,8 +8,9 @@ import pytest
 from components.data.scoring.classification import Classification
 from components.data.tasks.data import Split
 from components.evaluation.aggregates import Run
-from components.evaluation.stage import ensemble_runs, evaluate
+from components.evaluation.stage import ensemble_runs
 from components.settings.evaluate import EvaluateSettings
+from tests.evaluation.conftest import content_of, record_of
 from tests.evaluation.test_stage import job, task
 
 __all__ = ["job", "task"]  # fixtures
@@ -20,8 +20,7 @@ ROWS = Split([("text",)] * 4, [np.array([label]) for label in (0, 1, 0, 1)], [No
 
 def run_of(family: str, values: list[float], *, start: str = "adapted", budget: int = 5, seed: int = 0) -> Run:
     """A run that predicts these probabilities for the first of two classes."""
-    curve = [{"epoch": 0.0, "macro_f1": 0.9}]
-    record = {"rows": 10, "tokens": 100, "seconds": 2.0, "score": "macro_f1", "curve": curve, "best_epoch": 3.0}
+    record = record_of(budget, seed, 10, [0.9])
     return Run(f"{family}-{start}", family, start, budget, seed, record, two(values))
 
 
@@ -55,8 +54,7 @@ def test_the_mean_of_the_members_with_a_baseline_beside_every_start():
 
 
 def test_ensembles_are_evaluated_like_other_systems(job):
-    settings = EvaluateSettings(ensembles={"both": ["ulmfit", "tfidf-words"]})
-    content = json.loads((evaluate(job.model_copy(update={"settings": settings})) / "evaluation.json").read_text())
+    content = content_of(job, settings=EvaluateSettings(ensembles={"both": ["ulmfit", "tfidf-words"]}))
     systems = {system["system"]: system for system in content["systems"]}
     assert {"both-scratch", "both-adapted", "ulmfit-adapted", "tfidf-words"} < systems.keys()
     both = systems["both-adapted"]["budgets"]

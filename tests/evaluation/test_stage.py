@@ -16,7 +16,7 @@ from components.data.tasks.examples import read_split
 from components.evaluation.stage import EvaluateJob, evaluate
 from components.settings.evaluate import EvaluateSettings
 
-from .conftest import Results, Task, write_examples, write_runs
+from .conftest import Results, Task, content_of, record_of, write_examples, write_runs
 
 # Accuracy on test with 2 and with 8 labels per class.
 ACCURACY = {
@@ -58,19 +58,7 @@ def results(task: Path, system: str) -> list[Results]:
     for index, budget in enumerate((2, 8)):
         for seed in (0, 1, 2):
             share = ACCURACY[system][index] + seed / 300
-            curve = [
-                {
-                    "step": 10 * k,
-                    "epoch": float(k),
-                    "train_loss": None,
-                    "macro_f1": value,
-                    "accuracy": value,
-                    "nll": 1.0,
-                }
-                for k, value in enumerate((share / 2, share))
-            ]
-            record = {"budget": budget, "seed": seed, "rows": 3 * budget, "score": "macro_f1", "curve": curve}
-            record |= {"best_step": 10, "best_epoch": 1.0, "tokens": 100, "seconds": 2.0}
+            record = record_of(budget, seed, 3 * budget, (share / 2, share))
             predictions = {"dev": answers(dev, share, seed), "test": answers(test, share, seed)}
             actual.append(Results(system, family, start, record, predictions))
     return actual
@@ -98,7 +86,7 @@ def job(task: Path, tmp_path: Path) -> EvaluateJob:
 
 @pytest.fixture
 def content(job: EvaluateJob) -> dict:
-    return json.loads((evaluate(job) / "evaluation.json").read_text())
+    return content_of(job)
 
 
 def cell(content: dict, system: str, budget: int) -> dict:
@@ -150,7 +138,7 @@ def test_a_class_without_or_with_few_rows_in_test_is_named(task, job, kept):
     write_examples(task, examples)
     write_system(task, job.finetuned / "baselines", ["most-frequent"])
     write_system(task, job.finetuned / "ulmfit-adapted", ["ulmfit-adapted"])
-    content = json.loads((evaluate(job.model_copy(update={"starts": ["adapted"]})) / "evaluation.json").read_text())
+    content = content_of(job, starts=["adapted"])
     actual = cell(content, "ulmfit-adapted", 8)
     mean = np.mean([actual["per_class"][name]["f1"] for name in "ab"])
     ((kind, text),) = [(statement["kind"], statement["text"]) for statement in content["statements"]]
@@ -214,7 +202,7 @@ def test_a_frozen_encoder_is_compared_with_the_fine_tuned_one_only(job, task, mo
     monkeypatch.setitem(FAMILY, "ulmfit-adapted-frozen", ("ulmfit", "adapted-frozen"))
     shutil.rmtree(job.finetuned / "ulmfit-adapted")
     write_system(task, job.finetuned / "ulmfit-adapted", ["ulmfit-adapted", "ulmfit-adapted-frozen"])
-    actual = json.loads((evaluate(job) / "evaluation.json").read_text())
+    actual = content_of(job)
     pairs = [actual["differences"][budget]["ulmfit-adapted"]["ulmfit-adapted-frozen"] for budget in ("2", "8")]
     assert all(each["low"] > 0 for each in pairs)
     assert {row["system"] for row in [*actual["benefits"], *actual["label_efficiency"]]} == {"ulmfit-adapted"}
@@ -228,7 +216,7 @@ def test_further_starts_are_compared_with_the_start_that_they_continue(job, task
         monkeypatch.setitem(FAMILY, system, ("ulmfit", start))
         write_system(task, job.finetuned / system, [system])
     starts = [*job.starts, *further]
-    content = json.loads((evaluate(job.model_copy(update={"starts": starts})) / "evaluation.json").read_text())
+    content = content_of(job, starts=starts)
     named = {row["system"].removeprefix("ulmfit-") for row in content["benefits"]}
     assert named == {"adapted", "task-adapted", "adapted-with-both"}
 
@@ -244,7 +232,7 @@ def test_compared_systems_are_selected_on_dev(task, job):
     both = [result for system in ("tfidf-words", "most-frequent") for result in results(task, system)]
     shutil.rmtree(job.finetuned / "baselines")
     write_runs(job.finetuned / "baselines", [*both, *actual], examples=task)
-    content = json.loads((evaluate(job) / "evaluation.json").read_text())
+    content = content_of(job)
     assert {row["against"] for row in content["label_efficiency"]} == {"ulmfit-scratch", "tfidf-chars"}
     assert content["best"]["2"] == "tfidf-words"
 
