@@ -58,11 +58,10 @@ class Prompt:
         if len(after) > 1:
             raise ConfigError(f"--prompt: {template!r} has {len(after)} {GAP}; write one or none")
         try:
-            named = {name for _, name, _, _ in Formatter().parse(template) if name is not None}
-            template.format(text="", second="")
-        except (LookupError, ValueError, TypeError, AttributeError):
-            named = {""}
-        if not named <= set(parts):
+            fields = [(name, form) for _, name, form, _ in Formatter().parse(template) if name is not None]
+        except ValueError:
+            fields = [("", "")]
+        if any(name not in parts or form for name, form in fields):
             allowed = " and ".join(f"{{{part}}}" for part in parts)
             raise ConfigError(f"--prompt: {template!r}: only {allowed} may be in braces; write {{{{ for a brace")
         return cls(before.rstrip(" "), after[0] if after else "")
