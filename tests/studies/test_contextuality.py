@@ -13,7 +13,6 @@ from components.data.segmenters import Segmentation
 from components.studies.contextuality import (
     likeness,
     pseudo_words,
-    purity,
     two_senses,
 )
 from components.studies.words import of_letters, plain, sample, search, sentences_of, word_vectors
@@ -103,11 +102,6 @@ def test_the_interval_of_a_mean_cosine_covers_that_of_other_samples():
     samples = [likeness(0.5 + rng.normal(size=(40, 6))) for _ in range(200)]
     spread = np.std([of.mean() for of in samples])
     assert np.mean([of.std(ddof=1) / np.sqrt(40) for of in samples]) == pytest.approx(spread, rel=0.15)
-
-
-def test_purity():
-    assert purity(np.array([0, 0, 1, 1]), np.array([1, 1, 0, 0])) == 1.0
-    assert purity(np.array([0, 0, 1, 1]), np.array([1, 0, 1, 0])) == 0.5
 
 
 def test_messages_about_too_little_text(outputs, add_corpus, add_encoder):

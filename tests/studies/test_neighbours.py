@@ -1,13 +1,9 @@
 """Neighbours in tables with known vectors."""
 
-import json
-
 import pytest
 import torch
 
 from components.core.errors import ConfigError, DataError
-from components.data.tasks.examples import ExamplesJob, examples
-from components.settings.tasks import TaskSource
 from components.studies.neighbours import parts_of_speech, same_part
 from components.tokenization.special import SPECIAL_PIECES
 from tests.studies.conftest import findings, fits
@@ -47,7 +43,7 @@ def test_the_share_of_neighbours_of_the_same_part_of_speech():
         same_part({"go": ["run"]}, tagged)
 
 
-def test_the_parts_of_speech_come_from_a_task_of_tagging(outputs, add_encoder, add_task, tmp_path):
+def test_the_parts_of_speech_come_from_a_task_of_tagging(outputs, add_encoder, write_task):
     add_encoder("word2vec")
     rows = [
         {"words": ["The", "old", "apple", "here"], "tags": ["DET", "ADJ", "NOUN", "ADV"]},
@@ -55,10 +51,7 @@ def test_the_parts_of_speech_come_from_a_task_of_tagging(outputs, add_encoder, a
         {"words": ["red"], "tags": ["NOUN"]},
         {"words": ["red"], "tags": ["ADJ"]},
     ]
-    for split in ("train", "dev", "test"):
-        (tmp_path / f"{split}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    source = TaskSource(path=str(tmp_path), kind="tagging", scheme="none", budgets=[2], seeds=[0], overlap="report")
-    examples(ExamplesJob(task="aws-type", source=source, output=outputs.out / "examples" / "aws-type"))
+    write_task("aws-type", rows, kind="tagging", scheme="none")
     assert parts_of_speech(outputs, "aws-type") == {
         "the": "DET", "old": "ADJ", "apple": "NOUN", "here": "ADV", "red": "ADJ", "bank": "NOUN", "river": "NOUN"
     }  # fmt: skip

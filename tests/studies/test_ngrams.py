@@ -8,29 +8,21 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from components.core.artifacts import writing
 from components.core.errors import DataError
 from components.studies.context import NEVER, _ends, context_losses
 from components.studies.ngrams import FALLBACK, log_probs
-from components.tokenization import load_tokenizer
 from components.tokenization.special import END
-from components.tokenization.store import KIND, LAYOUT, TokenStore, write_shard
-from components.tokenization.tokenize import encode_corpus
+from components.tokenization.store import TokenStore
 from tests.studies.conftest import FILLER, findings, fits
 
 
-def test_the_numbers(outputs, add_encoder, tokenizer_directory):
+def test_the_numbers(outputs, add_encoder, add_tokens):
     add_encoder("ulmfit")
     add_encoder("bert")
     outputs.params.run.__dict__["families"] = ["ulmfit"]
-    rng, tokenizer = np.random.default_rng(0), load_tokenizer(tokenizer_directory)
-    with writing(outputs.out / "tokens" / "domain-word", kind=KIND) as draft:
-        for name, count in (("train", 300), ("heldout", 80)):
-            texts = [" ".join(rng.choice(FILLER, 6)) for _ in range(count)]
-            documents = encode_corpus(((text,) for text in texts), tokenizer=tokenizer)
-            write_shard(draft.path / f"{name}.arrow", documents, vocab_size=tokenizer.vocab_size)
-        draft.facts |= {"layout": LAYOUT, "tokenizer": tokenizer.fingerprint(), "vocabulary": tokenizer.vocab_size}
-        draft.facts["shards"] = {name: [f"{name}.arrow"] for name in ("train", "heldout")}
+    rng = np.random.default_rng(0)
+    train, heldout = ([" ".join(rng.choice(FILLER, 6)) for _ in range(count)] for count in (300, 80))
+    add_tokens("domain-word", heldout, train)
     (outputs.out / "metrics" / "adapt").mkdir(parents=True)
     (outputs.out / "metrics" / "adapt" / "ulmfit.json").write_text(json.dumps({"tokens": 150}))
     actual = findings(outputs, "ngrams", order=3, positions=64, longest=8)

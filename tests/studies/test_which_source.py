@@ -1,18 +1,11 @@
 """LogME against direct computation, and the study on tiny encoders."""
 
-import json
-from pathlib import Path
-from typing import Any
-
 import numpy as np
 import pytest
 from scipy.optimize import minimize
 from scipy.stats import multivariate_normal
 
 from components.core.errors import ArtifactError, ConfigError
-from components.data.tasks.examples import ExamplesJob, examples
-from components.settings.tasks import TaskSource
-from components.studies.frame import Outputs
 from components.studies.frozen import logme
 from tests.studies.conftest import findings
 
@@ -49,17 +42,9 @@ def test_source_tasks_are_ranked(outputs, add_task, add_encoder):
     assert {row["encoder"] for row in named.numbers["aws-type"]} == {"ulmfit-adapted-after-aws-code", "ulmfit-adapted"}
 
 
-def write_task(outputs: Outputs, folder: Path, rows: list[dict[str, Any]], **source: Any) -> None:
-    """The task aws-type with these rows in each of its splits."""
-    for split in ("train", "dev", "test"):
-        (folder / f"{split}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    made = TaskSource(path=str(folder), budgets=[5], seeds=[0], overlap="report", **source)
-    examples(ExamplesJob(task="aws-type", source=made, output=outputs.out / "examples" / "aws-type"))
-
-
-def test_a_sample_with_one_label_is_refused(outputs, add_encoder, tmp_path):
+def test_a_sample_with_one_label_is_refused(outputs, add_encoder, write_task):
     rows = [{"words": ["the", "old", "apple"], "tags": ["O", "O", "O"]} for _ in range(40)]
-    write_task(outputs, tmp_path, [{"words": ["iron"], "tags": ["B-METAL"]}, *rows], kind="tagging")
+    write_task("aws-type", [{"words": ["iron"], "tags": ["B-METAL"]}, *rows], kind="tagging")
     for name in ("ulmfit", "bert"):
         add_encoder(name)
     with pytest.raises(ConfigError, match="aws-type: the sample of train has only one label, .*raise --budget"):

@@ -1,6 +1,5 @@
 """Zero-shot: likelihoods of candidate answers against direct computation; prompts; the study."""
 
-import json
 import re
 
 import numpy as np
@@ -9,9 +8,8 @@ import torch
 
 from components.core.errors import ConfigError, DataError
 from components.data.segmenters import Segmentation
-from components.data.tasks.examples import ExamplesJob, examples, read_split
+from components.data.tasks.examples import read_split
 from components.models.encoder import Encoder, build_model
-from components.settings.tasks import TaskSource
 from components.studies import prompts
 from components.studies.frame import Outputs
 from components.studies.likelihood import SCORES, answer_scores, pieces
@@ -170,7 +168,7 @@ def test_labelled_rows_precede_the_prompt(run_of, monkeypatch):
     assert "after 3 labelled rows" in actual.chapter.text[0]
 
 
-def test_encoders_that_cannot_answer_are_skipped_unless_named(run_of, tmp_path):
+def test_encoders_that_cannot_answer_are_skipped_unless_named(run_of):
     run = run_of.params.run.model_copy(update={"families": ["ulmfit", "word2vec"]})
     outputs = Outputs(run_of.params.model_copy(update={"run": run}))
     actual = findings(outputs, "zero-shot", answers="fruit=banana; metal=old")
@@ -184,12 +182,9 @@ def test_encoders_that_cannot_answer_are_skipped_unless_named(run_of, tmp_path):
         findings(Outputs(outputs.params.model_copy(update={"run": run})), "zero-shot")
 
 
-def test_the_choices_of_a_row(run_of, tmp_path):
+def test_the_choices_of_a_row(run_of, write_task):
     rows = [{"text": f"the {word}", "choices": [word, "red river"], "label": 0} for word in ("apple", "iron", "zinc")]
-    for split in ("train", "dev", "test"):
-        (tmp_path / f"{split}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    source = TaskSource(path=str(tmp_path), kind="choice", budgets=[2], seeds=[0], overlap="report")
-    examples(ExamplesJob(task="aws-service", source=source, output=run_of.out / "examples" / "aws-service"))
+    write_task("aws-service", rows, kind="choice")
     options = {"task": "aws-service", "encoder": "ulmfit-adapted"}
     (row,) = findings(run_of, "zero-shot", **options).numbers["aws-service"]
     assert (row["items"], row["guessing"], row["trivial"]) == (3, 0.5, None)
