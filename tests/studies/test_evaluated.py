@@ -8,20 +8,8 @@ import pytest
 from components.core.artifacts import writing
 from components.core.errors import ArtifactError, ConfigError
 from components.studies.frame import Outputs
+from tests.reporting.test_report import interval, system
 from tests.studies.conftest import findings, fits
-
-
-def interval(mean: float) -> dict[str, float]:
-    return {"mean": mean, "low": mean - 0.02, "high": mean + 0.02}
-
-
-def system(name: str, family: str, start: str, scores: tuple[float, float]) -> dict[str, Any]:
-    cells = [
-        {"budget": budget, "labels": float(budget), "scores": {"macro_f1": interval(score), "accuracy": interval(0.9)}}
-        for budget, score in zip((5, 20), scores, strict=True)
-    ]
-    curve = [{"epoch": 0, "macro_f1": 0.4}, {"epoch": 1, "macro_f1": 0.5}]
-    return {"system": name, "family": family, "start": start, "budgets": cells, "training_curve": curve}
 
 
 def benefit(difference: float, *, holds: bool) -> dict[str, Any]:
@@ -73,9 +61,9 @@ def evaluation() -> dict[str, Any]:
             }
         },
         "systems": [
-            system("tfidf-words", "baseline", "none", (0.45, 0.58)),
-            system("ulmfit-scratch", "ulmfit", "scratch", (0.3, 0.5)),
-            system("ulmfit-adapted", "ulmfit", "adapted", (0.55, 0.6)),
+            system("tfidf-words", "baseline", "none", [0.45, 0.58]),
+            system("ulmfit-scratch", "ulmfit", "scratch", [0.3, 0.5]),
+            system("ulmfit-adapted", "ulmfit", "adapted", [0.55, 0.6]),
         ],
         "benefits": [
             {"system": "ulmfit-adapted", "against": axis, "benefit": name} | of
