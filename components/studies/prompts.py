@@ -1,13 +1,12 @@
-"""Prompts: questions that a language model answers by generating a text, greedily (`prompts`), and rows of a task that
-it labels by choosing among answers by their likelihood (`zero_shot`; `components.studies.likelihood`).
+"""Prompts: a language model answers questions (`prompts`) and labels the rows of a task (`zero_shot`) by choosing among
+answers by their likelihood (`components.studies.likelihood`).
 
 prompts.json    questions in the forms of GPT-2 and GPT-3 (Radford et al. 2019; Brown et al. 2020, section 3.9): general
                 knowledge, translation, the last word of a sentence, scrambled letters, invented words, sums
 """
 
 import math
-import re
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
@@ -26,22 +25,22 @@ from components.data.scoring.intervals import Interval, Ints
 from components.data.tasks.data import Fields, Split
 from components.data.tasks.examples import read_facts, read_split
 from components.models.encoder import Encoder
-from components.serving.generation import GAP, Sampling, generate
+from components.serving.generation import GAP
 from components.studies.frame import EncoderName, Measured, Outputs, Row, Sheet, Task, rate
 from components.studies.likelihood import SCORES, answer_scores, require_answers
 from components.tokenization.special import UNK
 
 ITEMS: Final = Path(__file__).with_suffix(".json")
-GREEDY: Final = Sampling(temperature=0.0)
 #: Texts without content (Zhao et al. 2021).
 NEUTRAL: Final = ("N/A", "")
-#: Pieces that an answer may have beyond the longest correct one, such as a space before it.
-MARGIN: Final = 2
-#: Answers that are shown for each task.
-SAMPLES: Final = 2
-#: Columns of the differences to trivial answers.
-GENERATED, GAIN = "generated minus trivial", "calibrated minus trivial"
+#: Column of the difference to the most frequent answer.
+GAIN: Final = "calibrated minus trivial"
 KINDS: Final = ("choice", "classification", "pair")
+EXPLANATION: Final = (
+    "Unknown: answers with unknown words, whose probabilities have no meaning. Trivial: the most frequent answer. Sum, "
+    "mean, prior and calibrated: the most probable answer by its log-likelihood, per character, relative to no prompt, "
+    "and to prompts without content (Zhao et al. 2021). Perplexity: of the correct answer."
+)
 
 
 @dataclass(frozen=True)
@@ -83,46 +82,18 @@ def share(hits_N: Sequence[Any] | Floats, clusters: Ints | None = None, *, least
     return rate(*np.asarray(counts, dtype=np.float64), within=(least, 1.0))
 
 
-def continuations(encoder: Encoder, prompts: Sequence[str], *, length: int) -> list[str]:
-    """The greedy continuations of prompts by at most `length` pieces, up to the end of the line. A prompt that exceeds
-    the model's positions loses its beginning (`generate`)."""
-    around, texts = encoder.model.special_tokens([-1]), []
-    for ids in encoder.tokenizer.encode_batch(prompts):
-        start = [*around[: around.index(-1)], *ids.tolist()]
-        written = encoder.tokenizer.decode(generate(encoder.model, start, length=length, sampling=GREEDY))
-        texts.append(written.strip().partition("\n")[0].strip())
-    return texts
-
-
-def says(text: str, answers: Sequence[str]) -> bool:
-    """Whether a text has one of the answers as whole words or numbers, apart from case."""
-    return any(re.search(rf"(?<![\w-]){re.escape(of)}(?!\w|[.,]\d)", text, re.IGNORECASE) for of in answers)
-
-
-@dataclass
-class Question:
-    """`answers`: the correct ones, as in demonstrations; `words`: what a text must have one of to be correct."""
-
-    text: str
-    answers: list[str]
-    words: list[str]
-
-
-def read_questions(path: Path) -> dict[str, list[Question]]:
-    """Task -> questions of a file with the columns question and answer, and optionally task, and word in place of the
-    whole answer. Rows of one question are its correct answers."""
-    tasks: dict[str, dict[str, Question]] = {}
+def read_questions(path: Path) -> dict[str, list[tuple[str, str]]]:
+    """Task -> questions with their answers, of a file with the columns question and answer, and optionally task. A
+    question may have several answers, each in a row."""
+    tasks = defaultdict[str, list[tuple[str, str]]](list)
     for where, row in open_rows(path).rows:
-        of = {
-            name: (as_text(row.get(name), where) or "").rstrip(" ") for name in ("task", "question", "answer", "word")
-        }
-        if missing := [name for name in ("question", "answer") if not of[name].strip()]:
-            raise DataError(f"{where}: {missing[0]} is missing or empty; a row needs a question and its answer")
-        questions = tasks.setdefault(of["task"] or path.stem, {})
-        question = questions.setdefault(of["question"], Question(of["question"], [], []))
-        question.answers.append(of["answer"])
-        question.words.append(of["word"] or of["answer"])
-    return {name: [*of.values()] for name, of in tasks.items()}
+        task, question, answer = (
+            (as_text(row.get(name), where) or "").rstrip(" ") for name in ("task", "question", "answer")
+        )
+        if not question.strip() or not answer:
+            raise DataError(f"{where}: a question or its answer is missing or empty; a row needs both")
+        tasks[task or path.stem].append((question, answer))
+    return tasks
 
 
 def measure(
@@ -133,48 +104,29 @@ def measure(
     encoder: EncoderName = "",
     prompt: Annotated[str, typer.Option(help="Template with {text} and [MASK] in place of the answer.")] = "{text}",
     shots: Annotated[int, typer.Option(help="Questions that precede the others with their answers.", min=0)] = 0,
+    choices: Annotated[int, typer.Option(help="Answers to choose among.", min=2, max=100)] = 4,
 ) -> Measured:
-    """Answers of every causal language model of the run. The first questions are the demonstrations."""
-    tasks = read_questions(Path(items) if items else ITEMS)
+    """The choice of every causal language model of the run among the answer and those of other questions of a task. The
+    first questions are the demonstrations."""
+    tasks, template = read_questions(Path(items) if items else ITEMS), Prompt.of(prompt, parts=("text",))
     if task and task not in tasks:
         raise ConfigError(f"--task: unknown task {task!r}{nearest(task, tasks)}")
-    rows, samples, template = list[Row](), list[Row](), Prompt.of(prompt, parts=("text",))
-    for system, loaded in outputs.causal(encoder).items():
-        for name, of in tasks.items() if not task else [(task, tasks[task])]:
-            if len(asked := of[shots:]) < 2:
-                raise DataError(f"{name}: {len(of)} questions are too few for {shots} demonstrations and 2 questions")
-            shown = template.lines([((each.text,), each.answers[0]) for each in of[:shots]])
-            about = {"encoder": system, "task": name}
-            row, answers = _generated(loaded, shown, template, asked)
-            rows.append(about | row)
-            samples += [
-                about | {"question": each.text[-80:], "generated": text or "(nothing)", "answer": each.answers[0]}
-                for each, text in [*zip(asked, answers, strict=True)][:SAMPLES]
-            ]
-    text = (
-        f"Demonstrations: {shots}. Generated: share of the answers by greedy decoding that have the correct one as "
-        "whole words. Trivial: the share of the most frequent answer. Cut: prompts that exceed the model's positions "
-        "and lose their beginning."
-    )
-    return Measured([Sheet(rows, "", {}, GENERATED, reference=0.0), Sheet(samples, "Samples")], [text])
-
-
-def _generated(encoder: Encoder, shown: str, template: Prompt, asked: Sequence[Question]) -> tuple[Row, list[str]]:
-    prompts = [f"{shown}{template.fill((each.text,))[0]}" for each in asked]
-    encode, room = encoder.tokenizer.encode_batch, encoder.model.max_tokens or math.inf
-    length = max(map(len, encode([answer for each in asked for answer in each.answers]))) + MARGIN
-    texts = continuations(encoder, prompts, length=length)
-    # Correct answers are spelled as the vocabulary does.
-    words = [[encoder.tokenizer.decode(ids) for ids in encode(each.words)] for each in asked]
-    of = share([says(text, right) for text, right in zip(texts, words, strict=True)])
-    trivial = Counter(word for each in asked for word in each.words).most_common(1)[0][1] / len(asked)
-    return {
-        "items": len(asked),
-        "cut": sum(len(ids) + length > room for ids in encode(prompts)),
-        "generated": of,
-        "trivial": trivial,
-        GENERATED: Interval(of.mean - trivial, of.low - trivial, of.high - trivial),
-    }, texts
+    encoders, rows = outputs.causal(encoder), list[Row]()
+    for name, of in tasks.items() if not task else [(task, tasks[task])]:
+        if len(asked := of[shots:]) < 2:
+            raise DataError(f"{name}: {len(of)} questions are too few for {shots} demonstrations and 2 questions")
+        shown = template.lines([((question,), answer) for question, answer in of[:shots]])
+        rng, fields = np.random.default_rng(0), list[tuple[str, ...]]()
+        for question, right in asked:
+            others = [answer for answer in dict.fromkeys(answer for _, answer in of) if (question, answer) not in of]
+            fields.append((question, right, *rng.permutation(others)[: choices - 1].tolist()))
+        split = Split(fields, [np.zeros(1)] * len(fields), [None] * len(fields))
+        rows += [
+            {"encoder": system, "task": name} | _chosen(loaded, split, template, shown, [])
+            for system, loaded in encoders.items()
+        ]
+    sheet = Sheet(rows, "", {"perplexity": ".4g"}, "calibrated", reference=1 / choices)
+    return Measured([sheet], [f"Demonstrations: {shots}. {EXPLANATION}"])
 
 
 def label_words(labels: Sequence[str], answers: str) -> dict[str, str]:
@@ -230,14 +182,9 @@ def zero_shot(
         rows.append(row | _chosen(loaded, asked, template, shown, words))
     if not rows:
         raise ConfigError(f"run.families: none has a causal or masked language model. {' '.join(notes)}")
-    text = (
-        f"Prompt: {prompt!r}, after {shots} labelled rows. Unknown: answers with unknown words, whose "
-        "probabilities have no meaning. Trivial: the most frequent answer. Sum, mean, prior and "
-        "calibrated: the most probable answer by its log-likelihood, per character, relative to no prompt, and to "
-        "prompts without content (Zhao et al. 2021). Perplexity: of the correct answer."
-    )
     value, reference = (GAIN, 0.0) if words else ("calibrated", None)
     sheet = Sheet(rows, name, {"perplexity": ".4g"}, value, reference=reference)
+    text = f"Prompt: {prompt!r}, after {shots} labelled rows. {EXPLANATION}"
     return Measured([sheet], [text, *notes])
 
 
