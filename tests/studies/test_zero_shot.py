@@ -12,8 +12,7 @@ from components.data.tasks.examples import read_split
 from components.models.encoder import Encoder, build_model
 from components.studies import prompts
 from components.studies.frame import Outputs
-from components.studies.likelihood import SCORES, answer_scores, pieces
-from components.studies.prompts import Prompt, label_words
+from components.studies.prompts import SCORES, Prompt, answer_scores, label_words, pieces
 from components.tokenization.char import CharTokenizer
 from components.tokenization.special import END, MASK, SPECIAL_PIECES, START
 from tests.studies.conftest import SIZES, findings, fits
