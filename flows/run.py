@@ -25,7 +25,7 @@ from flows.telemetry import Monitor
 from flows.terminal import StageError, terminal
 
 #: Target stages of a run, which includes all of their dependencies.
-GOALS = ("evaluate", "leakage", "leakage-together")
+GOALS = ("evaluate", "leakage")
 #: Stages whose outputs no score depends on: one that runs before training, on the inputs of the run.
 BEFORE = ("checks",)
 #: Stages that run last, on the outputs that exist then.

@@ -20,7 +20,9 @@ from components.pipeline.jobs import PARALLEL
 from components.pipeline.monitoring.disk import size_of
 from components.pipeline.stages import STAGES, TRAINING
 from components.settings.cluster import ClusterSettings
+from components.settings.data import CorpusSource
 from components.settings.params import Params
+from components.settings.tasks import TaskSource
 from components.settings.training import LanguageModelTraining
 
 FILE = Path(".headstart/durations.jsonl")
@@ -119,7 +121,7 @@ def machine(cluster: ClusterSettings) -> str:
 
 
 #: Stages whose work grows with the number of label budgets and seeds.
-OF_TASKS = TRAINING | {"baseline", "evaluate", "share"}
+OF_TASKS = TRAINING | {"baseline", "evaluate"}
 
 
 @dataclass(frozen=True)
@@ -160,10 +162,7 @@ def _tokens(training: LanguageModelTraining, text: Path | None, root: Path) -> f
 
 def _raw(group: str, arguments: Mapping[str, Any], params: Params) -> list[str]:
     """Paths of the raw data that a stage reads, directly or as a corpus."""
-    if group in ("ingest", "ingest-parallel", "examples"):
-        return [arguments["source"].path]
-    if group == "domain-texts":
-        source = arguments.get("unlabelled") or params.data.tasks[arguments["name"]]
+    if isinstance(source := arguments.get("source") or arguments.get("unlabelled"), CorpusSource | TaskSource):
         return [source.path]
     if group == "checks":
         return [source.path for sources in (arguments["corpora"], arguments["tasks"]) for source in sources.values()]
