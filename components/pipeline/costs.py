@@ -20,7 +20,7 @@ from components.pipeline.jobs import PARALLEL
 from components.pipeline.monitoring.disk import size_of
 from components.pipeline.stages import STAGES, TRAINING
 from components.settings.cluster import ClusterSettings
-from components.settings.data import CorpusSource
+from components.settings.data import CorpusSource, ParallelSource
 from components.settings.params import Params
 from components.settings.tasks import TaskSource
 from components.settings.training import LanguageModelTraining
@@ -162,7 +162,7 @@ def _tokens(training: LanguageModelTraining, text: Path | None, root: Path) -> f
 
 def _raw(group: str, arguments: Mapping[str, Any], params: Params) -> list[str]:
     """Paths of the raw data that a stage reads, directly or as a corpus."""
-    if isinstance(source := arguments.get("source") or arguments.get("unlabelled"), CorpusSource | TaskSource):
+    if isinstance(source := arguments.get("source") or arguments.get("unlabelled"), CorpusSource | ParallelSource | TaskSource):
         return [source.path]
     if group == "checks":
         return [source.path for sources in (arguments["corpora"], arguments["tasks"]) for source in sources.values()]
