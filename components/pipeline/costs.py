@@ -162,7 +162,8 @@ def _tokens(training: LanguageModelTraining, text: Path | None, root: Path) -> f
 
 def _raw(group: str, arguments: Mapping[str, Any], params: Params) -> list[str]:
     """Paths of the raw data that a stage reads, directly or as a corpus."""
-    if isinstance(source := arguments.get("source") or arguments.get("unlabelled"), CorpusSource | ParallelSource | TaskSource):
+    source = arguments.get("source") or arguments.get("unlabelled")
+    if isinstance(source, CorpusSource | ParallelSource | TaskSource):
         return [source.path]
     if group == "checks":
         return [source.path for sources in (arguments["corpora"], arguments["tasks"]) for source in sources.values()]
