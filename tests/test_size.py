@@ -27,7 +27,7 @@ BUDGETS = {
     "learners": 76_220,
     "models": 43_700,
     "pages": 13_600,
-    "pipeline": 32_330,
+    "pipeline": 32_345,
     "registry": 38_010,
     "reporting": 9_400,
     "serving": 18_400,
@@ -37,7 +37,7 @@ BUDGETS = {
     "training": 31_200,
 }
 #: Largest number of tokens of the tests.
-TESTS = 527_790
+TESTS = 528_200
 
 
 def tokens(text: str) -> int:

@@ -60,8 +60,8 @@ class Duration:
 class History:
     """The durations in a repository. A damaged file counts as empty, because estimates are not worth an error."""
 
-    def __init__(self, root: Path) -> None:
-        self.path = root / FILE
+    def __init__(self, root: Path, file: str | Path = FILE) -> None:
+        self.path = root / file
         self.marker = self.path.with_name(RUNNING)
 
     def read(self) -> list[Duration]:
