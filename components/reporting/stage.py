@@ -2,7 +2,7 @@
 JSON."""
 
 import json
-from itertools import groupby, product
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -108,13 +108,13 @@ Models = tuple[dict[str, dict[str, Any]], dict[str, dict[str, list[float]]]]
 
 def _models(job: ReportJob) -> Models:
     models, curves = {}, {}
-    for (start, stage), family in product(job.trained, job.families):
+    for family, (start, stage) in product(job.families, job.trained):
         name = f"{family}-{start}"
         models[name] = _json(job.numbers("metrics", stage, family, start, name="metrics.json"))
         table = pandas.read_csv(job.numbers("curves", stage, family, start, name="curve.csv"))
         curves[name] = table[["tokens", "loss"]].dropna().astype(float).to_dict("list")
     for task, family in product(job.adapt_task, job.families):
-        path = job.out / "metrics" / "adapt-task" / f"{task}-{family}.json"
+        path = job.out / "metrics" / "adapt" / f"{family}-{task}.json"
         models[f"{family}-{TASK_ADAPTED}-{task}"] = _json(path)
     return models, curves
 
@@ -142,8 +142,12 @@ def _language_models(models: dict[str, dict[str, Any]], curves: dict[str, dict[s
         "Perplexity per word is measured on held-out text of the last training corpus, BLEU on its held-out pairs. "
         "`general` is the perplexity on general text before and after adaptation; an increase is forgetting."
     )
-    for start, names in groupby(curves, key=lambda name: name.rpartition("-")[2]):
-        lines = {name.removesuffix(f"-{start}"): Line(curves[name]["tokens"], curves[name]["loss"]) for name in names}
+    for start in dict.fromkeys(name.rpartition("-")[2] for name in curves):
+        lines = {
+            name.removesuffix(f"-{start}"): Line(of["tokens"], of["loss"])
+            for name, of in curves.items()
+            if name.endswith(f"-{start}")
+        }
         svg = figures.lines(lines, x_label="tokens", y_label="training loss (nats per token)")
         chapter.figures.append(Drawing(svg, f"{start}: training loss."))
     return chapter
