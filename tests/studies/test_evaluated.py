@@ -151,10 +151,9 @@ def sizes(outputs: Outputs, write_evaluation: Any, evaluation: dict[str, Any]) -
     return outputs
 
 
-def test_all_systems_and_ties(sizes):
+def test_all_systems_and_ties(sizes, write_evaluation, evaluation):
     chapter = findings(sizes, "systems").chapter
     assert chapter.tables[0].columns[-2:] == ["20 labels a class", "ulmfit-adapted minus it, 20 labels a class"]
-    fits(findings(sizes, "systems"), "systems")
     assert chapter.tables[0].rows == [
         ["tfidf-words", "", "", "0.450 [0.430, 0.470]", "0.580 [0.560, 0.600]", "0.010 [-0.010, 0.030]"],
         ["ulmfit-scratch", "90,000", "1,234.5", "0.300 [0.280, 0.320]", "0.500 [0.480, 0.520]", "0.100 [0.080, 0.120]"],
@@ -164,6 +163,9 @@ def test_all_systems_and_ties(sizes):
         "aws-type (macro F1): 20 labels a class is highest for ulmfit-adapted: 0.600 [0.580, 0.620]."
     ]
     assert len(chapter.figures) == 1 and "tfidf-words" in chapter.figures[0].svg
+    text = json.dumps(evaluation).replace('"20"', '"100"').replace(": 20,", ": 100,").replace("20]", "100]")
+    write_evaluation("aws-type", json.loads(text))
+    fits(findings(sizes, "systems"), "systems")
 
 
 def test_a_system_without_the_largest_budget(sizes, write_evaluation, evaluation):
