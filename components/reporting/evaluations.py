@@ -63,7 +63,11 @@ def scores(task: str, evaluation: dict[str, Any], *, champion: str = "") -> Chap
         _languages(evaluation),
         Table.of(metrics, f"Other metrics at {largest}"),
     )
-    chapter.tables = [_by_system(evaluation, champion), *differences, *(table for table in further if table.rows)]
+    chapter.tables = [
+        _by_system(evaluation, champion),
+        *differences,
+        *(table for table in further if table and table.rows),
+    ]
     return chapter
 
 
@@ -146,10 +150,11 @@ def _by_system(evaluation: dict[str, Any], champion: str) -> Table:
     return Table.of(rows, about)
 
 
-def _languages(evaluation: dict[str, Any]) -> Table:
-    learned, main = evaluation.get("learned_languages") or [], evaluation["main"]
-    systems = evaluation["systems"] if learned else []
-    cells = {system["system"]: system["budgets"][-1]["slices"] for system in systems}
+def _languages(evaluation: dict[str, Any]) -> Table | None:
+    learned, main = evaluation.get("learned_languages"), evaluation["main"]
+    if not learned:
+        return None
+    cells = {system["system"]: system["budgets"][-1]["slices"] for system in evaluation["systems"]}
     rows = {language: entry["rows"] for slices in cells.values() for language, entry in slices.items()}
     # The learned languages first, the others by their number of rows.
     languages = sorted(rows, key=lambda name: (name not in learned, -rows[name], name))
