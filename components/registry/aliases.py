@@ -145,8 +145,8 @@ def move(
     present = registry.alias(model, alias)
     if present is not None and present.number not in (change["before"], change["after"]):
         ledger.mark(change, ABANDONED)
-        where = f"{model}@{alias}: the alias was moved to version {present.number} by hand meanwhile"
-        raise OvertakenError(f"{where}; run this again")
+        what = f"{model}@{alias}: the alias was moved to version {present.number} by hand meanwhile"
+        raise OvertakenError(what, do="run this again")
     newest = change
     while True:
         registry.set_alias(model, alias, registry.get(model, newest["after"]))

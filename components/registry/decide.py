@@ -93,7 +93,7 @@ class Latency:
 @dataclass(frozen=True)
 class Scored:
     """A model version or baseline, and its predictions of the test rows. `statistics`: (N, K) statistics of the task's
-    scoring; None if the model could not be scored."""
+    scoring; None if the model could not be scored. `system`: its name in results, if it has one."""
 
     name: str
     digest: str
@@ -101,6 +101,7 @@ class Scored:
     latency: Latency | None = None
     problem: str = ""
     rolled_back: bool = False
+    system: str = ""
 
 
 @dataclass(frozen=True)
@@ -276,6 +277,9 @@ class Decision:
         test: {digest, rows, sketch} (`components.registry.uses`).
         recipe: `components.registry.explain.Evaluated.recipe_difference`.
         first: whether the candidate is compared with chance because no model is shown to be better.
+        rival: system that the candidate was compared with; empty: the constant prediction.
+        story: which model is the current one and why, in one sentence; set with the fields after it by `Contest.told`.
+        served: {version, system, evaluated (whether it is a model of the run)} or null.
     """
 
     verdict: Verdict
@@ -302,6 +306,12 @@ class Decision:
     warnings: tuple[str, ...] = ()
     recipe: str = ""
     first: bool = False
+    rival: str = ""
+    story: str = ""
+    alias_before: str | None = None
+    alias_after: str | None = None
+    served: Mapping[str, Any] | None = None
+    last_change: Mapping[str, Any] | None = None
 
     @classmethod
     def of(cls, stored: Mapping[str, Any]) -> "Decision":
@@ -347,14 +357,14 @@ def decide(
         rows = replace(rows, slices=None)
     if settled := _settled(candidate, champion, other, rule, metric=metric, rows=len(rows)):
         verdict, reason = settled
-        return Decision(verdict, rule.mode, metric, other.name, (reason,))
+        return Decision(verdict, rule.mode, metric, other.name, (reason,), rival=other.system)
     ours, theirs, clusters = candidate.statistics, other.statistics, rows.clusters
     assert ours is not None
     assert theirs is not None
     if not len(rows) == ours.shape[0] == theirs.shape[0]:
         raise ValueError(f"{len(rows)} rows, {ours.shape[0]} and {theirs.shape[0]} predictions")
     gain = compare(theirs, ours, clusters, scoring=rows.scoring, metric=metric)
-    decision = Decision("inconclusive", rule.mode, metric, other.name, ())
+    decision = Decision("inconclusive", rule.mode, metric, other.name, rival=other.system)
     # No comparison with NaN is true, so that such a gain would pass the checks below.
     for scored, score in ((candidate, gain.candidate), (other, gain.other)):
         if not math.isfinite(score):

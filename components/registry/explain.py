@@ -15,9 +15,25 @@ from components.settings.systems import System
 
 if TYPE_CHECKING:
     from components.registry.decide import Decision
+    from components.registry.version import Version
 
 #: Folders of classifiers in the results of a system; the second is the head on the frozen encoder.
 CLASSIFIER, FROZEN_CLASSIFIER = "classifier", "classifier-frozen"
+
+
+def because_of(decision: Decision, version: Version, challenger: Version, *, ahead: bool) -> str:
+    """Why a version is the first champion after the decision on the challenger; `ahead`: whether the challenger has the
+    higher score on test."""
+    other = "it" if version == challenger else f"{challenger.label} ({challenger.system})"
+    if decision.verdict == "reject":
+        shown = f"{other} is rejected: {decision.reasons[0]}"
+    elif decision.gain is None:
+        shown = f"{other} is not shown to be better than {decision.against}"
+    else:
+        shown = f"{other} is not shown to be better: {decision.figures}"
+    if version == challenger and ahead:
+        return f"it is ahead in selection and on test: {shown}"
+    return f"nothing better is shown: {shown}"
 
 
 def results_of(finetuned: Path, system: str) -> Path:

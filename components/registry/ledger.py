@@ -206,9 +206,8 @@ class Ledger:
                 change.position for change in seen.changes
             ]:
                 before, now = (part.last["after"] if part.last else "none" for part in (seen, state))
-                raise OvertakenError(
-                    f"{model}@{alias}: was moved from version {before} to {now} meanwhile; run this again"
-                )
+                what = f"{model}@{alias}: was moved from version {before} to {now} meanwhile"
+                raise OvertakenError(what, do="run this again")
             position = entries[-1].position + 1 if entries else 1
             if self._log.append(position, text, identifier=identifier):
                 stored = self._log.read()[0].get(position)

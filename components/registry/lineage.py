@@ -42,11 +42,6 @@ class Lineage:
     lock: str
     stages: dict[str, Any] = field(default_factory=dict)
 
-    @property
-    def data(self) -> dict[str, str]:
-        """Path -> digest of the data that the run has read."""
-        return {version.path: version.digest for version in self.inputs.values()}
-
     def stages_of(self, path: str) -> list[tuple[str, dict[str, Any]]]:
         """Name and entry of the DVC stages that write `path`, relative to the repository, or outputs below it."""
         return [
@@ -68,10 +63,8 @@ class Lineage:
     def data_of(self, output: Path) -> dict[str, str]:
         """Path -> digest of the data that the stage of `output` or a stage before it has read; all data if the lock
         lacks it."""
-        if not self.stages_of(output.as_posix()):
-            return self.data
-        _, paths = self._before(output)
-        return {version.path: version.digest for path, version in self.inputs.items() if path in paths}
+        stages, paths = self._before(output)
+        return {version.path: version.digest for path, version in self.inputs.items() if path in paths or not stages}
 
     def datasets(self, output: Path) -> dict[str, str]:
         """Inputs of `output`: the data, then the outputs of other stages that its stage depends on, with DVC's MD5."""
