@@ -29,14 +29,12 @@ from components.data.tasks.examples import TaskFacts, read_facts, read_split
 from components.data.tasks.kinds import scoring_for
 from components.data.tasks.results import KIND, read_averages
 from components.learners.prediction import Classifier, predict_rows
-from components.registry.aliases import move, observe
 from components.registry.champion import load_version
-from components.registry.decide import Decision, Latency, Scored, TestRows, decide
+from components.registry.decide import Decision, Latency, Scored, TestRows, decide, sketch_of, use_of
 from components.registry.explain import Evaluated, because_of, read_leakage, results_of
-from components.registry.ledger import Ledger, OvertakenError, State, taint_in_words
+from components.registry.ledger import Ledger, OvertakenError, State, move, observe, taint_in_words
 from components.registry.register import REGISTERED, WORDS
 from components.registry.tracking import Registry, Version, connect
-from components.registry.uses import sketch_of, use_of
 from components.settings.registry import PromotionRule, RegistrySettings
 from components.settings.section import BASELINES, MOST_FREQUENT, Section
 
@@ -87,22 +85,21 @@ def promote(job: PromoteJob) -> Path:
         entries = [listing["challengers"][task], *listing.get("candidates", {}).get(task, [])]
         challenger, *candidates = (registry.get(entry["name"], entry["version"]) for entry in entries)
         for attempt in range(1, ATTEMPTS + 1):
-            state, champion, sentences = observe(registry, ledger, model=challenger.name, alias=job.registry.alias)
+            state, champion, sentences = observe(ledger, model=challenger.name, alias=job.registry.alias)
             recovered += sentences
             print("".join(f"{sentence}\n" for sentence in sentences), end="", flush=True)
-            contest = Contest(job.rule, ledger, task, job.out, examples, state, challenger, candidates, entries[1:])
+            contest = Contest(job.rule, ledger, task, job.out, examples, state, challenger, candidates)
             chosen, decision = contest.decided(champion)
             if decision.verdict != "promote":
                 break
             try:
-                state = move(registry, ledger, state, action="promote", after=chosen, reasons=decision.reasons)
+                state = move(ledger, state, action="promote", after=chosen, reasons=decision.reasons)
                 break
             except OvertakenError as error:
                 if attempt == ATTEMPTS:
                     raise
                 print(f"{task}: {error.what}; deciding again", flush=True)
-        before = champion.number if champion is not None else None
-        decisions[task] = asdict(contest.told(replace(decision, alias_before=before), chosen, state))
+        decisions[task] = asdict(contest.told(decision, chosen, state))
     content = {"schema": SCHEMA, "tracking": registry.address, "recovered": recovered, "decisions": decisions}
     path = job.out / "registry" / DECISION
     write_atomic(path, json.dumps(content, indent=1) + "\n")
@@ -123,7 +120,7 @@ class Contest:
 
     Attributes:
         examples: output directory of the stage `examples`.
-        candidates: one version per class of cost, the cheapest first; `entries`: the same in registered.json.
+        candidates: one version per class of cost, the cheapest first.
     """
 
     rule: PromotionRule
@@ -134,11 +131,11 @@ class Contest:
     state: State
     challenger: Version
     candidates: Sequence[Version]
-    entries: Sequence[Mapping[str, Any]] = ()
 
     @cached_property
     def evaluated(self) -> Evaluated:
-        return Evaluated.read(self.out / "evaluation" / self.task, self.entries)
+        systems = [version.system for version in self.candidates]
+        return Evaluated.read(self.out / "evaluation" / self.task, self.challenger.system, systems)
 
     def refusal(self, version: Version) -> str:
         """The reason to refuse a candidate regardless of its score; empty if there is none."""
@@ -211,10 +208,9 @@ class Contest:
 
     def told(self, decision: Decision, chosen: Version, state: State) -> Decision:
         """The decision with what is served after it, and the sentence about it, which is printed."""
-        served, after, change = None, None, None
+        served, after = None, None
         if (last := state.last) is not None:
             after = last["after"]
-            change = {"time": last.time.isoformat(), "action": last["action"], "reasons": list(last["reasons"])}
             if (version := self.ledger.registry.find_number(chosen.name, after)) is not None:
                 here = any(each.number == version.number for each in self.candidates)
                 served = {"version": version.number, "system": version.system, "evaluated": here}
@@ -222,7 +218,7 @@ class Contest:
         recipe = [decision.recipe] if decision.recipe else []
         for line in [decision.verdict, story, *decision.reasons, *recipe, *decision.warnings]:
             print(f"{self.task}: {line}", flush=True)
-        return replace(decision, story=story, alias_after=after, served=served, last_change=change)
+        return replace(decision, story=story, alias_after=after, served=served)
 
     def first_champion(self, decision: Decision) -> tuple[Version, Decision] | list[str]:
         """The candidate that is served because no model is shown to be better.
@@ -237,7 +233,7 @@ class Contest:
         - it is not shown to be better than the constant prediction.
 
         The comparisons with the constant prediction have an error budget of their own, because they replace no
-        champion. The j-th comparison on the test rows has the error `rule.error_of(j)` (`uses.use_of`). The probability
+        champion. The j-th comparison on the test rows has the error `rule.error_of(j)` (`use_of`). The probability
         that a model no better than chance becomes the first champion is therefore at most 1 - confidence.
 
         Returns:
@@ -339,16 +335,17 @@ class Contest:
             replace(ours, rolled_back=vetoed), served, rule, rows=rows, test_uses=use.number, budget=use.budget,
             baseline=baseline,
         )  # fmt: skip
-        versions = {"candidate": (candidate, ours)} | ({"champion": (champion, served)} if champion else {})
         return replace(
             decision,
+            candidate=_described(candidate, ours),
+            champion=_described(champion, served) if champion is not None and served is not None else None,
             test={"digest": rows.digest, "rows": len(split) if not settled else None, "sketch": sketch},
             warnings=tuple(self.evaluated.warnings(candidate.system)),
-            **{
-                name: version.identity | {"latency_ms": each.latency and asdict(each.latency)}
-                for name, (version, each) in versions.items()
-            },
         )
+
+
+def _described(version: Version, scored: Scored) -> dict[str, Any]:
+    return version.identity | {"latency_ms": None if scored.latency is None else asdict(scored.latency)}
 
 
 def _of_words(version: Version) -> bool:

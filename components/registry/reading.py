@@ -94,7 +94,7 @@ class Reading:
         self._state, self._answers = _state_of(self._database), {}
         if self._state is None:
             return
-        self.log(LEDGER).read()
+        self.read_log(LEDGER)
         for name in self.models():
             self.versions(name)
             if (version := self.alias(name, self.settings.alias)) is not None:

@@ -189,7 +189,8 @@ class Candidate:
                 "`headstart champion --history` say since when and why."
             )
         tags = {"digest": self.content.digest} | {key: value or "" for key, value in self.identity.items()}
-        tags |= {"parent": parent.label if parent else "", "parent_digest": parent.digest if parent else ""}
+        tags |= {"parent": parent.label} if parent else {}
+        tags |= {"teacher": ", ".join(version.label for version in teachers)} if teachers else {}
         evaluated = Evaluated.read(job.out / "evaluation" / str(self.task))
         rows = job.out / "examples" / str(self.task)
         digest = read_facts(rows).digests["test"] if rows.is_dir() else ""
@@ -197,27 +198,13 @@ class Candidate:
             run_name=(directory if self.cost == 2 else self.model).relative_to(job.out).as_posix(),
             metrics=self._metrics(evaluated),
             parameters=dict(flatten(job.parameters.get(self.section, {}).get(self.family, {}))),
-            datasets=lineage.datasets(directory),
-            tags={**tags, **self._teacher_tags(teachers), **lineage.tags(directory)},
-            provenance=provenance(lineage, out=job.out, output=directory, parent=parent, teachers=teachers),
-            description="\n\n".join(self._description(lineage, evaluated, parent, teachers)),
+            datasets=lineage.data_of(directory),
+            tags=tags | lineage.tags(directory),
+            provenance=provenance(lineage, out=job.out, output=directory),
+            description="\n\n".join(self._description(evaluated)),
             about=about,
             tested=(f"{self.task}, test", digest[:36]) if digest else None,
         )
-
-    def _teacher_tags(self, teachers: list[Version]) -> dict[str, str]:
-        """Tags of a student: the versions, systems and digests of its teachers, and the imported models among these."""
-        if not self.teachers:
-            return {}
-        blocks = dict.fromkeys(version.tags["family"] for version in teachers)
-        names = dict.fromkeys(name for block in blocks for name in (block, *self.job.parents.get(block, [])))
-        sources = [self.job.parameters["pretrain"].get(name, {}) for name in names]
-        return {
-            "teacher": ", ".join(version.label for version in teachers),
-            "teacher_system": ", ".join(self.teachers),
-            "teacher_digest": ", ".join(version.digest for version in teachers),
-            "teacher_source": ", ".join(f"{each['source']} {each['digest']}" for each in sources if each.get("source")),
-        }
 
     def _metrics(self, evaluated: Evaluated) -> dict[str, float]:
         """Scores of a classifier on test (`test.`), its score of selection (`dev.`), and leaks. What its stage has
@@ -232,10 +219,8 @@ class Candidate:
             | {f"leakage.test.{kind}": float(copies[kind]) for kind in ("exact", "near") if kind in copies}
         )
 
-    def _description(
-        self, lineage: Lineage, evaluated: Evaluated, parent: Version | None, teachers: list[Version]
-    ) -> Iterator[str]:
-        """A version in words: what it is, the data that it has learned from, its score on test."""
+    def _description(self, evaluated: Evaluated) -> Iterator[str]:
+        """A version in words: what it is, and its score on test."""
         if self.task is None:
             yield f"Language model {self.family}, {self.start}."
         else:
@@ -243,13 +228,6 @@ class Candidate:
             budget = "" if (labels := facts.get("budget")) is None else f", with the label budget {budget_name(labels)}"
             seeds = f", seeds {', '.join(map(str, facts['seeds']))}" if facts.get("seeds") else ""
             yield f"Model of the task {self.task}: {self.system}, {WAYS[self.cost]}{budget}{seeds}."
-        if parent is not None:
-            yield f"Initialised from {parent.label}."
-        if self.teachers:
-            labels = f" ({', '.join(teacher.label for teacher in teachers)})" if teachers else ""
-            yield f"Learned from the predictions of {', '.join(self.teachers)}{labels}."
-        data = lineage.data_of(self.directory)
-        yield f"Data: {', '.join(f'{path} (version {digest[:12]})' for path, digest in data.items()) or 'unknown'}."
         if artifact := evaluated.artifact(self.system):
             content, main = evaluated.content, evaluated.content["main"]
             yield (
