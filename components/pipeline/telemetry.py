@@ -226,12 +226,12 @@ class Live:
         if self.closed:
             return
         try:
-            self._send(self.end)
+            self._send()
             self.problem = ""
         except Exception as error:  # whatever it is, the retraining goes on, and the rest is sent later
             self.problem = str(error)
 
-    def _send(self, end: Mapping[str, Any] | None) -> None:
+    def _send(self) -> None:
         """Send what MLflow has not received; raises its errors."""
         from components.registry.tracking import (  # the import of MLflow takes seconds
             RETRAIN,
@@ -254,7 +254,7 @@ class Live:
         for stage in self.stages.values():
             if not stage.closed:
                 self._send_stage(stage)
-        if end is not None:
+        if (end := self.end) is not None:
             for file in end["files"]:
                 client.log_artifact(self._run, file, "report")
             self._machine.finish()
@@ -268,19 +268,14 @@ class Live:
 
     def _send_stage(self, stage: Stage) -> None:
         assert self._connection is not None
-        client, outcome = self._connection.client, stage.outcome
-        if outcome == "Skipped" and not stage.run:
-            stage.closed = True
+        outcome = stage.outcome
         if not stage.run:
+            stage.closed = outcome == "Skipped"
             if stage.closed or (not outcome and now_ms() - stage.start < SKIP_MS):
                 return
             # What comes first, because the page cuts long names off.
             name = f"{stage.name.replace('@', ' ')} {datetime.fromtimestamp(stage.start / 1000):%Y-%m-%d %H:%M:%S}"
             stage.run = self._create(name, stage=stage.name, start=stage.start, why="; ".join(stage.reasons))
-        if outcome == "Skipped":
-            client.delete_run(stage.run)
-            stage.closed = True
-            return
         points = [*stage.unsent, *(Point(key, value, stage.time, 0) for key, value in stage.metrics.items())]
         self._connection.log_points(stage.run, points)
         stage.unsent.clear()
