@@ -74,8 +74,6 @@ GAUGES: dict[str, tuple[str, tuple[str, ...]]] = {
     "training_step": ("Last step of a training.", ("stage", "piece")),
     "telemetry_timestamp_seconds": ("Time of the last update of these gauges.", ()),
 }
-#: Gauges that keep the value of the last retraining until they are set.
-KEPT = {f"headstart_{name}": name for name in GAUGES if name.startswith("retrain_last_") and "_start_" not in name}
 
 
 def now_ms() -> int:
@@ -118,8 +116,9 @@ class Gauges:
             self.file = root / settings.textfiles / f"{params.removesuffix('.yaml').replace('/', '-')}.prom"
             with suppress(OSError, ValueError):
                 for family in text_string_to_metric_families(self.file.read_text(encoding="utf-8")):
-                    for sample in family.samples if family.name in KEPT else ():
-                        self.values[KEPT[family.name], *filter(None, [sample.labels.get("status")])] = sample.value
+                    name = family.name.removeprefix("headstart_")
+                    for sample in family.samples if name.startswith("retrain_last_") else ():
+                        self.values[name, *filter(None, [sample.labels.get("status")])] = sample.value
 
     def begin(self, time: float) -> None:
         """A retraining has started, at a time in seconds since the epoch."""

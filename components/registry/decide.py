@@ -398,8 +398,10 @@ def decide(
     changes = slice_changes(rows, theirs, ours, rule, metric, decision.alpha)
     speed = _faster(candidate, other, rule) if rule.mode == "latency" else (True, "")
     decision = _bounded(replace(decision, slices=changes), gain, rule, len(rows), speed)
-    warning = _beyond(candidate, rule)
-    return replace(decision, reasons=(*decision.reasons, *([warning] if warning else [])))
+    if over := _over(candidate, rule):
+        warning = f"warning: {over}; up to {LATENCY_MARGIN:.0%} more is the error of measuring it"
+        decision = replace(decision, reasons=(*decision.reasons, warning))
+    return decision
 
 
 def _settled(
@@ -417,27 +419,23 @@ def _settled(
     if limit is not None and latency is None:
         return "reject", f"{candidate.name}: latency was not measured, and the rule limits it to {limit:g} ms"
     if limit is not None and latency is not None and latency.median > (1 + LATENCY_MARGIN) * limit:
-        return "reject", f"{_takes(candidate, latency, limit)}; raise it if a better score is worth the time"
+        return "reject", f"{_over(candidate, rule)}; raise it if a better score is worth the time"
     if other.statistics is None:
         name = f"champion {other.name}" if champion is not None else other.name
         return "inconclusive", f"{name} could not be scored: {other.problem}"
     return None
 
 
-def _takes(candidate: Scored, latency: Latency, limit: float) -> str:
+def _over(candidate: Scored, rule: PromotionRule) -> str:
+    """That a model exceeds the limit of latency; empty if it does not."""
+    latency, limit = candidate.latency, rule.latency_ms
+    if limit is None or latency is None or latency.median <= limit:
+        return ""
     conditions = f" ({latency.conditions})" if latency.conditions else ""
     return (
         f"{candidate.name} takes {latency.median:.1f} ms of a processor per text, more than promote.latency_ms: "
         f"{limit:g}{conditions}"
     )
-
-
-def _beyond(candidate: Scored, rule: PromotionRule) -> str:
-    """The warning of a model that exceeds the limit of latency within its margin; empty without one."""
-    latency, limit = candidate.latency, rule.latency_ms
-    if limit is None or latency is None or latency.median <= limit:
-        return ""
-    return f"warning: {_takes(candidate, latency, limit)}; up to {LATENCY_MARGIN:.0%} more is the error of measuring it"
 
 
 def _bounded(
