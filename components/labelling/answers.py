@@ -236,12 +236,12 @@ def read_answers(path: Path, source: TaskSource, *, by: str = "") -> tuple[list[
 
 
 def _given(value: Any, source: TaskSource, where: str) -> Names | None:
-    if isinstance(value, list) and source.kind == "multilabel":
+    if isinstance(value, list) and source.several:
         return tuple(sorted({label_text(scalar(name, where)) for name in value}))
     text = label_text(scalar(value, where))
     if not text:
         return None
-    return named(text, source) if source.kind == "multilabel" else (text,)
+    return named(text, source) if source.several else (text,)
 
 
 def undo(params: Params, *, task: str = "", batch: str = "") -> Merged:

@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import Any, Final
 
 from components.core.errors import ConfigError, DataError, nearest
-from components.core.steps import LABELLED_KINDS
 from components.data.formats.lines import Reading
 from components.data.formats.rows import read_columns
 from components.data.formats.textkey import digest_of
 from components.data.tasks.data import Fields
+from components.data.tasks.kinds import find_kind
 from components.data.tasks.reading.labels import answers_beside, files_of, labels_file
 from components.data.tasks.reading.records import (
     are_vectors,
@@ -25,7 +25,7 @@ from components.data.tasks.reading.records import (
 )
 from components.settings.detection import exists
 from components.settings.params import Params
-from components.settings.tasks import SPLITS, TaskSource
+from components.settings.tasks import LABELLED, SPLITS, TaskSource
 
 #: Label of a text in `multilabel` that has none of the labels; an empty cell means that nobody has labelled it.
 NO_LABELS: Final = "[]"
@@ -58,21 +58,17 @@ def source_of(params: Params, task: str) -> tuple[str, TaskSource]:
         raise ConfigError(f"--task: unknown task {task!r}{nearest(task, params.data.tasks)}")
     name = task or params.run.tasks[0]
     source = params.data.tasks[name]
-    if source.kind not in LABELLED_KINDS:
+    if source.kind not in LABELLED:
         raise ConfigError(
-            f"{name}: rows of kind {source.kind} cannot be labelled here; supported: {', '.join(LABELLED_KINDS)}"
+            f"{name}: rows of kind {source.kind} cannot be labelled here; supported: {', '.join(LABELLED)}"
         )
     return name, source
 
 
-def text_columns(source: TaskSource) -> tuple[str, ...]:
-    return (source.first, source.second) if source.kind == "pair" else (source.text,)
-
-
 def answer_columns(source: TaskSource) -> tuple[tuple[str, ...], str]:
     """Columns of the texts and of the label in files for people: the columns of the task, if they have names."""
-    columns, usual = text_columns(source), ("first", "second") if source.kind == "pair" else ("text",)
-    texts = tuple(there if name.isdigit() else name for name, there in zip(columns, usual, strict=True))
+    usual = find_kind(source.kind).io.inputs
+    texts = tuple(there if name.isdigit() else name for name, there in zip(source.texts, usual, strict=True))
     return texts, "label" if source.label.isdigit() else source.label
 
 
@@ -83,9 +79,9 @@ def read_rows(task: str, source: TaskSource, *, splits: Sequence[str] = SPLITS) 
     rows: list[FileRow] = []
     given: list[Sequence[Any]] = []
     # One column of labels, or one column of 0 and 1 for each label.
-    flags = source.labels if source.kind == "multilabel" else None
-    columns = [*text_columns(source), *([source.label] if flags is None else flags)]
-    texts = len(text_columns(source))
+    flags = source.labels if source.several else None
+    columns = [*source.texts, *([source.label] if flags is None else flags)]
+    texts = len(source.texts)
     for split in splits:
         for path, member in files_of(task, source, split):
             if not exists(path) or (path.is_file() and not path.stat().st_size):
@@ -97,7 +93,7 @@ def read_rows(task: str, source: TaskSource, *, splits: Sequence[str] = SPLITS) 
                 if all(field.strip() for field in fields):
                     rows.append(FileRow(split, path, number, fields, None))
                     given.append(values[texts:])
-    vectors = source.kind == "multilabel" and flags is None and are_vectors(values[0] for values in given)
+    vectors = source.several and flags is None and are_vectors(values[0] for values in given)
     for index, (row, cells) in enumerate(zip(rows, given, strict=True)):
         at = positions_in(cells[0]) if vectors else None
         labels = labels_of(cells, source, f"{row.path}, row {row.number}") if at is None else tuple(sorted(at))
@@ -121,7 +117,7 @@ def read_rows(task: str, source: TaskSource, *, splits: Sequence[str] = SPLITS) 
 
 def known_labels(rows: Iterable[FileRow], source: TaskSource) -> list[str]:
     """The labels of train, sorted; the columns `labels` are labels in any case."""
-    given = set(source.labels or ()) if source.kind == "multilabel" else set()
+    given = set(source.labels or ()) if source.several else set()
     train = {name for row in rows if row.split == "train" for name in row.labels or ()}
     return sorted((given | train) - {source.outside})
 
@@ -129,7 +125,7 @@ def known_labels(rows: Iterable[FileRow], source: TaskSource) -> list[str]:
 def labels_of(values: Sequence[Any], source: TaskSource, where: str) -> Names | None:
     """The labels in the label columns of a row; None if they are empty."""
     listed = labels_in(values[0]) if source.labels is None else None
-    if source.kind != "multilabel":
+    if not source.several:
         name = label_text(scalar(listed[0] if listed else values[0], where))
         return (name,) if name else None
     if source.labels is not None:
@@ -151,7 +147,7 @@ def named(text: str, source: TaskSource) -> Names:
 
 def shown(labels: Names, source: TaskSource) -> str:
     """Labels as one text, which `named` reads."""
-    if source.kind != "multilabel":
+    if not source.several:
         return labels[0]
     return source.label_separator.join(labels) or NO_LABELS
 

@@ -9,7 +9,7 @@ from typing import Any, Final, Literal
 
 import yaml
 
-from components.settings.formats import SUFFIXES, is_table
+from components.settings.formats import by_name, is_table
 
 #: Files of a split that `save_to_disk` has written, and of a repository of a data set.
 STATE: Final = "state.json"
@@ -17,9 +17,6 @@ INFO: Final = "dataset_info.json"
 SPLITS: Final = "dataset_dict.json"
 INFOS: Final = "dataset_infos.json"
 README: Final = "README.md"
-_SUFFIXES: Final = frozenset(
-    suffix for suffix, name in SUFFIXES.items() if name == "datasets" or (is_table(name) and name != "workbook")
-)
 #: Bytes of a file that are read; the first record of an export is shorter.
 _HEAD: Final = 1 << 20
 #: Members that only Prodigy writes.
@@ -130,7 +127,8 @@ def holds_tables(folder: Path) -> bool:
 
 
 def _is_table(file: Path) -> bool:
-    return file.suffix in _SUFFIXES and not file.name.startswith(".")
+    form = by_name(file.name) if file.suffix not in (".gz", ".zst", ".zip") else ""
+    return (form == "datasets" or (is_table(form) and form != "workbook")) and not file.name.startswith(".")
 
 
 def _in_repository(path: Path) -> bool:

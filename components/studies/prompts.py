@@ -29,6 +29,7 @@ from components.evaluation.aggregates import Scores, measured
 from components.models import family as family_named
 from components.models.encoder import Encoder
 from components.serving.generation import Sampling, generate
+from components.settings.tasks import has
 from components.studies.frame import EncoderName, Measured, Outputs, Row, Sheet, Task
 from components.studies.likelihood import OBJECTIVES, SCORES, answer_scores, require_answers, unknown_words
 from components.studies.prompt_tasks import FROM_FILE, TASKS, Item, Prompt, PromptTask, Source
@@ -260,9 +261,9 @@ def zero_shot(
     facts = read_facts(directory)
     if facts.kind not in KINDS:
         raise ConfigError(f"{name}: {facts.kind} has no candidate answers; zero-shot supports {', '.join(KINDS)}")
-    template = Prompt.of(prompt, parts=("text", "second") if facts.kind == "pair" else ("text",))
+    template = Prompt.of(prompt, parts=("text", "second") if has(facts.kind, "second") else ("text",))
     words = list(label_words(facts.labels, answers).values())
-    choice = facts.kind == "choice"
+    choice = has(facts.kind, "choices")
     if shots and choice:
         raise ConfigError("--shots: the answers of a choice differ by row; set it to 0")
     asked = {}

@@ -1,4 +1,4 @@
-"""A format that is a reader and two lines is read by every entry point."""
+"""A format that is a reader and an entry is read by every entry point."""
 
 from pathlib import Path
 
@@ -38,9 +38,7 @@ def read_toy(file: Opening) -> Rows:
 def toy(monkeypatch, tmp_path) -> Path:
     format = formats.Format(("classification",), suffixes=(".toy",), table=True, corpus=True)
     monkeypatch.setitem(formats.FORMATS, "toy", format)
-    monkeypatch.setitem(formats.SUFFIXES, ".toy", "toy")
-    monkeypatch.setitem(readers.FORMS, ".toy", "toy")
-    monkeypatch.setitem(rows.FORMATS, "toy", rows.Format(read_toy))
+    monkeypatch.setitem(rows.READERS, "toy", read_toy)
     path = tmp_path / "reviews.toy"
     path.write_text("".join(f"{label} -> {text}\n" for text, label in zip(TEXTS, LABELS, strict=True)))
     return path
@@ -68,5 +66,5 @@ def test_a_new_format_is_read_by_every_entry_point(toy, tmp_path, monkeypatch):
 
 def test_every_format_has_a_reader():
     # `texts` is what a file without labels is read as; it is no format of labelled data.
-    assert {*rows.FORMATS} == {*formats.FORMATS, "texts"}
+    assert {*rows.READERS} == {*formats.FORMATS, "texts"}
     assert {kind for format in formats.FORMATS.values() for kind in format.kinds} == {*tasks.KINDS}

@@ -94,7 +94,7 @@ def texts_of(params: Params, document: str, *, where: str = "") -> list[str]:
             rows = read_split(directory, split)
             for fields, row_id in zip(rows.fields, rows.ids, strict=True):
                 if row_id is not None and f"/{source.path}/{row_id}".endswith(f"/{document.lstrip('/')}"):
-                    matches.setdefault(task, []).extend([" ".join(fields)] if source.kind == "tagging" else fields)
+                    matches.setdefault(task, []).extend(texts_of(source.kind, fields))
     if where:
         matches = {name: texts for name, texts in matches.items() if name == where}
     if len({tuple(sorted(map(key_of, texts))) for texts in matches.values()}) > 1:

@@ -12,13 +12,14 @@ from typing import Any, Final
 
 from components.core.errors import DataError
 from components.data.formats.lines import Reading
-from components.data.formats.rows import FORMATS, read_columns, unit_of
+from components.data.formats.rows import read_columns, unit_of
 from components.data.formats.tables import Layout, as_text
 from components.data.formats.textkey import digest_of
 from components.data.tasks.data import Fields
 from components.data.tasks.reading.labels import answers_beside, files_of, label_values, labels_file
 from components.settings.detection import exists
-from components.settings.tasks import AUTO, SPLITS, WHOLE_FILE, TaskSource
+from components.settings.formats import FORMATS
+from components.settings.tasks import AUTO, SPLITS, WHOLE_FILE, TaskSource, has
 
 #: A number without leading zeros: 0101 and 101 are two codes.
 _NUMBER = re.compile(r"[+-]?(0|[1-9]\d*)(\.\d+)?")
@@ -106,7 +107,7 @@ def layout_of(source: TaskSource, member: str, *, nested: bool) -> Layout:
         encoding=source.encoding,
         member=member,
         nested=nested,
-        tagged=source.kind == "tagging",
+        tagged=has(source.kind, "words"),
     )
 
 
