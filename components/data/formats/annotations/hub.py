@@ -111,57 +111,43 @@ def write_hub(path: Path, rows: Iterable[PredictedRow], *, model: str) -> None:
 
     The columns are the input's, `text`, and `label` (a class), `labels` (several), or `tokens` and `ner_tags`.
     """
-    entries = list(rows)
+    entries, integers = list(rows), pa.list_(pa.int64())
     names = list(dict.fromkeys(label for row in entries for label in (*row.shares, *(row.labels or ()))))
-    tagged = any(row.spans is not None for row in entries)
-    if tagged:
+    types = {"text": pa.string()}
+    if tagged := any(row.spans is not None for row in entries):
         kinds = sorted({span.label for row in entries for span in row.spans or ()})
         names = ["O", *(f"{prefix}-{kind}" for kind in kinds for prefix in "BI")]
-    single = not tagged and all(len(row.labels or ()) <= 1 for row in entries)
-    numbers = {name: number for number, name in enumerate(names)}
-    column = "ner_tags" if tagged else "label" if single else "labels"
-    label: dict[str, Any] = {"names": names, "_type": "ClassLabel"}
-    columns_of: dict[str, tuple[list[Any], pa.DataType, dict[str, Any]]] = {
-        "text": ([row.text for row in entries], pa.string(), _value("string"))
-    }
-    if tagged:
-        tokens = [[row.text[start:end] for start, end in row.tokens] for row in entries]
-        columns_of["tokens"] = (tokens, pa.list_(pa.string()), _listed(_value("string")))
-        spans = [[(span.start, span.end, span.label) for span in row.spans or ()] for row in entries]
-        tags = [
-            [numbers[tag] for tag in covered(row.tokens, of_row)[0]] for row, of_row in zip(entries, spans, strict=True)
-        ]
-        columns_of[column] = (tags, pa.list_(pa.int64()), _listed(label))
-    elif single:
-        # A row without input has no prediction.
-        columns_of[column] = (
-            [numbers[row.labels[0]] if row.labels else UNLABELLED for row in entries],
-            pa.int64(),
-            label,
-        )
+        column, types = "ner_tags", types | {"tokens": pa.list_(pa.string()), "ner_tags": integers}
     else:
-        chosen = [[numbers[name] for name in row.labels or ()] for row in entries]
-        columns_of[column] = (chosen, pa.list_(pa.int64()), _listed(label))
+        single = all(len(row.labels or ()) <= 1 for row in entries)
+        column = "label" if single else "labels"
+        types[column] = pa.int64() if single else integers
     if any(row.score is not None for row in entries):
-        columns_of["score"] = ([row.score for row in entries], pa.float64(), _value("float64"))
-    others = dict.fromkeys(name for row in entries for name in row.row if name not in columns_of)
-    arrays = {name: pa.array([row.row.get(name) for row in entries]) for name in others}
-    table = pa.table(arrays | {name: pa.array(values, kind) for name, (values, kind, _) in columns_of.items()})
+        types["score"] = pa.float64()
+    numbers = {name: number for number, name in enumerate(names)}
+
+    def values(row: PredictedRow) -> dict[str, Any]:
+        spans = [(span.start, span.end, span.label) for span in row.spans or ()]
+        chosen = [numbers[name] for name in (covered(row.tokens, spans)[0] if tagged else row.labels or ())]
+        # A row without input has no prediction.
+        given = (chosen or [UNLABELLED])[0] if column == "label" else chosen
+        tokens = [row.text[start:end] for start, end in row.tokens]
+        return {"text": row.text, "tokens": tokens, column: given, "score": row.score}
+
+    own = pa.Table.from_pylist(list(map(values, entries)), pa.schema(types))
+    others = dict.fromkeys(name for row in entries for name in row.row if name not in types)
+    columns = {name: pa.array([row.row.get(name) for row in entries]) for name in others}
+    table = pa.table(columns | dict(zip(own.column_names, own.columns, strict=True)))
     # `load_dataset` takes features only if they describe every column.
-    described = {name: feature for name, (_, _, feature) in columns_of.items()}
-    of_input = {name: _feature(table.schema.field(name).type) for name in others}
-    if all(of_input.values()):
-        described |= {name: feature for name, feature in of_input.items() if feature}
-        features = {name: described[name] for name in table.column_names}
+    features = {field.name: _feature(field.type) for field in table.schema}
+    label: dict[str, Any] = {"names": names, "_type": "ClassLabel"}
+    features[column] = label if column == "label" else _listed(label)
+    if all(features.values()):
         info = json.dumps({"info": {"features": features}}, ensure_ascii=False)
         table = table.replace_schema_metadata({METADATA: info.encode()})
     (path / "data").mkdir(parents=True)
     pq.write_table(table, path / "data" / "train-00000-of-00001.parquet")
     (path / README).write_text(f"Predictions of {model}.\n", encoding="utf-8")
-
-
-def _value(kind: str) -> dict[str, Any]:
-    return {"dtype": {"double": "float64", "float": "float32"}.get(kind, kind), "_type": "Value"}
 
 
 def _listed(feature: dict[str, Any]) -> dict[str, Any]:
@@ -173,4 +159,6 @@ def _feature(kind: pa.DataType) -> dict[str, Any] | None:
     if pa.types.is_list(kind):
         inner = None if pa.types.is_list(kind.value_type) else _feature(kind.value_type)
         return None if inner is None else _listed(inner)
-    return _value(str(kind)) if pa.types.is_primitive(kind) or pa.types.is_string(kind) else None
+    name = {"double": "float64", "float": "float32"}.get(str(kind), str(kind))
+    known = pa.types.is_primitive(kind) or pa.types.is_string(kind)
+    return {"dtype": name, "_type": "Value"} if known else None
