@@ -76,7 +76,7 @@ def read_annotated(file: Opening, *, form: str) -> Rows:
                     reading.skipped["without_annotation"] += 1
                     continue
                 tagged = _tagged(record, spans or (), where, reading.skipped if asked else Counter(), text=text)
-                row = dict.fromkeys(names) | row | dict(zip(names, tagged, strict=False))
+                row = dict.fromkeys(asked or ()) | row | dict(zip(names, tagged, strict=False))
             elif asked is None:
                 row |= record.chosen
             else:
