@@ -5,8 +5,8 @@ A format is an entry here and a reader in `components.data.formats.rows`.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
@@ -30,6 +30,7 @@ class Format:
         table: whether it is a table whose columns have names or numbers.
         corpus: whether a corpus can have such files.
         tool: whether an annotation tool exports it, whose spans are characters.
+        only: key -> the values that it can have.
         unit: what a row is called in messages.
         id: column of a row's id, if the format has one.
         tagging: columns of the words and of the tags, unless they are named.
@@ -42,6 +43,7 @@ class Format:
     table: bool = False
     corpus: bool = False
     tool: bool = False
+    only: Mapping[str, tuple[str | None, ...]] = field(default_factory=dict)
     unit: str = "line"
     id: str | None = None
     tagging: tuple[str, str] = ("words", "tags")
@@ -77,8 +79,16 @@ FORMATS: Final = {
         id="sent_id",
         tagging=("0", "-1"),
     ),
-    "conllu": Format(("tagging",), suffixes=(".conllu",), id="sent_id", tagging=("form", "upos")),
-    "squad": Format(("questions",), frozenset(("slice", "group")), unit="question", id="id"),
+    "conllu": Format(
+        ("tagging",), suffixes=(".conllu",), only={"words": (None, "form")}, id="sent_id", tagging=("form", "upos")
+    ),
+    "squad": Format(
+        ("questions",),
+        frozenset(("slice", "group")),
+        only={"slice": (None, "title"), "group": (None, "auto", "title")},
+        unit="question",
+        id="id",
+    ),
 }
 #: What a file without labels, a text a line, is read as.
 TEXTS: Final = "texts"

@@ -343,15 +343,15 @@ class TaskSource(Section):
         if isinstance(self.languages, dict) and self.language in self.languages:
             problems.append(f"languages: {self.language!r} is the language of test already; set language to another")
         problems += self._documents_that_fit(formats)
-        if "squad" in formats and self.slice not in (None, "title"):
-            problems.append(f"slice can only be title in format squad; found {self.slice!r}")
-        if "squad" in formats and self.group not in (None, AUTO, "title"):
-            problems.append(f"group can only be title in format squad; found {self.group!r}")
+        problems += [
+            f"{key} can only be {allowed[-1]} in format {name}; found {value!r}"
+            for name in formats
+            for key, allowed in FORMATS[name].only.items()
+            if (value := getattr(self, key)) not in allowed
+        ]
         tools = [name for name in formats if FORMATS[name].tool]
         if tools and self.scheme != "bio":
             problems.append(f"scheme has no effect in format {tools[0]}, whose spans are characters; remove it")
-        if "conllu" in formats and self.words not in (None, "form"):
-            problems.append(f"words can only be form in format conllu; found {self.words!r}")
         if self.labels is not None and "label" in self.model_fields_set:
             problems.append("set either label (one column) or labels (one column of 0 and 1 each)")
         return problems

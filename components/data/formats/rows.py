@@ -87,7 +87,9 @@ def unit_of(path: Path, form: str) -> str:
 
 
 def _opened(form: str, file: Opening) -> Rows:
-    return replace(READERS[form](file), form=form, unit=unit_of(file.path, form))
+    rows, kinds = READERS[form](file), FORMATS[form].kinds if form in FORMATS else ()
+    kind = rows.kind or (kinds[0] if len(kinds) == 1 else None)
+    return replace(rows, form=form, unit=unit_of(file.path, form), kind=kind)
 
 
 def read_columns(

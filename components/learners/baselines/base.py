@@ -5,7 +5,6 @@ from dataclasses import dataclass, field
 
 from components.data.tasks.data import Answer, Fields
 from components.learners.base import Candidate, Learner, Rows
-from components.learners.words.systems import SYSTEMS
 
 
 @dataclass(frozen=True)
@@ -30,10 +29,3 @@ class Systems:
 
     usual: Mapping[str, Learner] = field(default_factory=dict)
     constant: Learner = most_frequent
-
-
-CLASSIFICATION = Systems(SYSTEMS["classification"])
-MULTILABEL = Systems(SYSTEMS["multilabel"])
-REGRESSION = Systems(SYSTEMS["regression"])
-PAIR = Systems(SYSTEMS["pair"])
-SIMILARITY = Systems(SYSTEMS["similarity"])

@@ -52,53 +52,41 @@ def read_annotated(file: Opening, *, form: str) -> Rows:
         DataError: as the readers; a column occurs in no record; a text has several labels and `layout.nested` is not
             set.
     """
-    path, reading, asked, layout = file.path, file.reading, file.columns, file.layout
-    records, kind = READERS[form](path, reading), None
-    is_tagged, text, control, names = layout.tagged, "text", None, ["words", "tags"]
-    if asked is None:
-        records = list(records)
-        is_tagged = any(any(record.spans.values()) for record in records)
-        several = any(isinstance(value, list) and len(value) > 1 for each in records for value in each.chosen.values())
-        kind = "tagging" if is_tagged else "multilabel" if several else "classification"
-    elif is_tagged:
-        names, (text, control) = list(asked), asked[:2]
-
-    def rows() -> Iterator[tuple[int, Row]]:
-        seen: set[str] = set()
-        missing: Annotated | None = None
-        for record in records:
-            where = f"{path}, {FORMATS[form].unit} {record.number}"
-            reading.skipped.update(record.ignored)
-            row: Row = dict(record.data)
-            if is_tagged:
-                spans = control_of(record.spans, control, where, "tags")
-                if spans is None and asked:
-                    reading.skipped["without_annotation"] += 1
-                    continue
-                tagged = _tagged(record, spans or (), where, reading.skipped if asked else Counter(), text=text)
-                row = dict.fromkeys(asked or ()) | row | dict(zip(names, tagged, strict=False))
-            elif asked is None:
-                row |= record.chosen
-            else:
-                values = {name: _value(record, name, layout, where) for name in asked}
-                row |= (values := {name: value for name, value in values.items() if value is not None})
-                seen |= values.keys()
-                if any(name not in values and (name == LABEL or name not in record.data) for name in asked):
-                    missing = missing or record
-                    reading.skipped["without_annotation"] += 1
-                    continue
-            yield record.number, row
-        absent = [name for name in asked or () if name not in seen and name != LABEL]
-        if missing is not None and absent:
-            known = [*missing.chosen, *map(str, missing.data)]
-            where = f"{path}, {FORMATS[form].unit} {missing.number}"
-            near = nearest(absent[0], known)
-            raise DataError(f"{where}: no column or control {absent[0]!r}{near}; name it in params.yaml")
-
-    numbered: Iterable[tuple[int, Row]] = rows() if asked is not None else list(rows())
-    columns = [] if asked is not None else list(dict.fromkeys(name for _, row in numbered for name in row))
-    described = "" if asked is not None else f"an export of {form}"
-    return file.rows(columns, iter(numbered), fixed=False, described=described, kind=kind)
+    path, reading, asked, unit = file.path, file.reading, file.columns, FORMATS[form].unit
+    records = list(READERS[form](path, reading))
+    tagged = file.layout.tagged if asked else any(any(record.spans.values()) for record in records)
+    text, control = asked[:2] if asked and tagged else ("text", None)
+    rows: dict[int, Row] = {}
+    seen: set[str] = set()
+    missing: Annotated | None = None
+    for record in records:
+        where = f"{path}, {unit} {record.number}"
+        reading.skipped.update(record.ignored)
+        values: Row = dict(record.chosen)
+        if tagged:
+            spans = control_of(record.spans, control, where, "tags")
+            counts = reading.skipped if asked else Counter[str]()
+            both = _tagged(record, spans or (), where, counts, text=text) if spans is not None or not asked else ()
+            values = dict(zip(asked or ("words", "tags"), both, strict=False))
+        elif asked:
+            values = {name: value for name in asked if (value := _value(record, name, file.layout, where)) is not None}
+            seen |= values.keys()
+        wanted = (asked[1:2] if tagged else asked) if asked else ()
+        if any(name not in values and (tagged or name == LABEL or name not in record.data) for name in wanted):
+            missing = missing or record
+            reading.skipped["without_annotation"] += 1
+        else:
+            rows[record.number] = dict.fromkeys(asked or ()) | dict(record.data) | values
+    absent = [name for name in asked or () if not tagged and name not in seen and name != LABEL]
+    if missing is not None and absent:
+        near = nearest(absent[0], [*missing.chosen, *map(str, missing.data)])
+        where = f"{path}, {unit} {missing.number}"
+        raise DataError(f"{where}: no column or control {absent[0]!r}{near}; name it in params.yaml")
+    several = any(isinstance(value, list) and len(value) > 1 for each in records for value in each.chosen.values())
+    kind = "tagging" if tagged else "multilabel" if several else "classification"
+    names = list(dict.fromkeys(name for row in rows.values() for name in row))
+    described = f"an export of {form}"
+    return file.rows(names, iter(rows.items()), fixed=False, described=described, kind=kind)
 
 
 def _tagged(

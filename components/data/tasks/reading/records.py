@@ -259,12 +259,6 @@ def filled_all(record: Record, columns: Sequence[str], what: Sequence[str]) -> F
     return tuple(filled(value, f"the {part}", column, record.origin) for value, part, column in values)
 
 
-def unlabelled_row(record: Record, columns: Sequence[str]) -> tuple[str, ...] | None:
-    """The first values of a record without a label as texts; None if one is empty."""
-    texts = [as_text(value, record.origin) for value in record.values[: len(columns)]]
-    return None if any(map(is_blank, texts)) else tuple(text for text in texts if text is not None)
-
-
 def label_of(value: Any, column: str, where: object) -> str:
     """A label (`label_text`); of a list of labels the only one.
 
