@@ -258,13 +258,12 @@ def columns_of_data(path: Path, *, kind: str, source: TaskSource) -> dict[str, s
     inputs = find_kind(kind).io.inputs
     try:
         rows = read_rows(path, most=ROWS)
-        lacking = [name for name in inputs if name not in rows.columns]
-        local = {name: getattr(source, name, None) for name in lacking}
-        named = {name: column for name, column in local.items() if isinstance(column, str) and column in rows.columns}
-        texts = text_columns(rows) if lacking and not named else []
+        lacking = inputs.keys() - rows.columns
+        named = {name: column for name in lacking if (column := str(getattr(source, name, ""))) in rows.columns}
+        texts = [] if named or lacking != inputs.keys() else text_columns(rows)
     except DataError:
         return {}
-    return named or (dict(zip(inputs, texts, strict=True)) if len(texts) == len(inputs) == len(lacking) else {})
+    return named or (dict(zip(inputs, texts, strict=True)) if len(texts) == len(inputs) else {})
 
 
 @dataclass(frozen=True)

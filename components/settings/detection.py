@@ -5,7 +5,7 @@ import json
 import re
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Any, Final
 
 import yaml
 
@@ -20,9 +20,7 @@ README: Final = "README.md"
 #: Bytes of a file that are read; the first record of an export is shorter.
 _HEAD: Final = 1 << 20
 #: Members that only Prodigy writes.
-_PRODIGY: Final = ("_input_hash", "_task_hash")
-
-Detected = Literal["datasets", "label-studio", "doccano", "prodigy"]
+_PRODIGY: Final = {"_input_hash", "_task_hash"}
 
 
 def exists(path: Path) -> bool:
@@ -30,7 +28,7 @@ def exists(path: Path) -> bool:
     return path.exists() or ("*" in path.name and any(path.parent.glob(path.name)))
 
 
-def detected(path: Path, *, kind: str) -> Detected | None:
+def detected(path: Path, *, kind: str) -> str | None:
     """The format of a file or folder by its content; None if its suffix decides.
 
     Args:
@@ -49,31 +47,25 @@ def detected(path: Path, *, kind: str) -> Detected | None:
     return None
 
 
-@lru_cache(maxsize=256)
-def _of_json(path: str, kind: str, size: int, changed: int) -> Detected | None:
+@lru_cache
+def _of_json(path: str, kind: str, size: int, changed: int) -> str | None:
     with open(path, encoding="utf-8-sig", errors="replace") as file:  # noqa: PTH123 -- the key of the cache is a str
         head = file.read(_HEAD).lstrip()
     whole = path.lower().endswith(".json")
     if whole and not head.startswith("["):
         return None
-    record = _first(head.removeprefix("[").lstrip() if whole else head)
-    if record is None:
+    try:
+        record, _ = json.JSONDecoder().raw_decode(head.removeprefix("[").lstrip() if whole else head)
+    except (ValueError, RecursionError):
+        return None
+    if not isinstance(record, dict):
         return None
     if whole:
         full = "data" in record and ("annotations" in record or "completions" in record)
         return "label-studio" if full or {"annotation_id", "annotator"} <= record.keys() else None
-    if any(name in record for name in _PRODIGY):
+    if record.keys() & _PRODIGY:
         return "prodigy"
     return "doccano" if _is_doccano(record, kind) else None
-
-
-def _first(head: str) -> dict[str, Any] | None:
-    """The first object of a text."""
-    try:
-        record, _ = json.JSONDecoder().raw_decode(head)
-    except (ValueError, RecursionError):
-        return None
-    return record if isinstance(record, dict) else None
 
 
 def _is_doccano(record: dict[str, Any], kind: str) -> bool:
@@ -127,7 +119,7 @@ def holds_tables(folder: Path) -> bool:
 
 
 def _is_table(file: Path) -> bool:
-    form = by_name(file.name) if file.suffix not in (".gz", ".zst", ".zip") else ""
+    form = by_name(file.name)
     return (form == "datasets" or (is_table(form) and form != "workbook")) and not file.name.startswith(".")
 
 

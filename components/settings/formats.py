@@ -90,8 +90,6 @@ FORMATS: Final = {
         id="id",
     ),
 }
-#: What a file without labels, a text a line, is read as.
-TEXTS: Final = "texts"
 
 
 def suffix_of(name: str) -> str:

@@ -261,15 +261,14 @@ def zero_shot(
     facts = read_facts(directory)
     if facts.kind not in KINDS:
         raise ConfigError(f"{name}: {facts.kind} has no candidate answers; zero-shot supports {', '.join(KINDS)}")
-    template = Prompt.of(prompt, parts=("text", "second") if has(facts.kind, "second") else ("text",))
-    words = list(label_words(facts.labels, answers).values())
-    choice = has(facts.kind, "choices")
-    if shots and choice:
+    template = Prompt.of(prompt, parts=("text", "second")[: 1 + has(facts.kind, "second")])
+    words = [*label_words(facts.labels, answers).values()]
+    if shots and not words:
         raise ConfigError("--shots: the answers of a choice differ by row; set it to 0")
     asked = {}
-    shown = _demonstrations(read_split(directory, "train"), words, shots) if shots else []
-    for part in dict.fromkeys(("dev", split)):
-        asked[part] = _rows_asked(read_split(directory, part), name, template, None if choice else words, shown)
+    shown = _demonstrations(read_split(directory, "train"), words, shots)
+    for part in sorted({"dev", split}):
+        asked[part] = _rows_asked(read_split(directory, part), name, template, words or None, shown)
         if not asked[part].items:
             raise ConfigError(f"{name}: prompts are chosen on dev; name a file (data.tasks.{name}.dev)")
     rows, notes = list[Row](), list[str]()
@@ -289,9 +288,11 @@ def zero_shot(
         notes += remarks
     if not rows:
         raise ConfigError(f"run.families: none has a causal or masked language model. {' '.join(notes)}")
-    text = [f"Prompt: {prompt!r}, after {shots} labelled rows. {EXPLANATION}", *notes]
-    value = "calibrated" if choice else GAIN
-    return Measured([Sheet(rows, name, {"perplexity": ".4g"}, value, reference=None if choice else 0.0)], text)
+    value, reference = (GAIN, 0.0) if words else ("calibrated", None)
+    return Measured(
+        [Sheet(rows, name, {"perplexity": ".4g"}, value, reference=reference)],
+        [f"Prompt: {prompt!r}, after {shots} labelled rows. {EXPLANATION}", *notes],
+    )
 
 
 def _rows_asked(split: Split, task: str, template: Prompt, words: Sequence[str] | None, shown: Sequence[Item]) -> Asked:
@@ -310,6 +311,6 @@ def _rows_asked(split: Split, task: str, template: Prompt, words: Sequence[str] 
 def _demonstrations(train: Split, words: Sequence[str], shots: int) -> list[Item]:
     """Rows of train with their answers; each label in turn."""
     order = np.random.default_rng(0).permutation(len(train))
-    of_label = [[row for row in order.tolist() if train.targets[row][0] == label] for label in range(len(words))]
+    of_label = [[row for row in order if train.targets[row][0] == label] for label in range(len(words))]
     turns = [rows[turn] for turn in range(shots) for rows in of_label if turn < len(rows)]
     return [Item(tuple(train.fields[row]), (words[int(train.targets[row][0])],)) for row in turns[:shots]]

@@ -14,7 +14,7 @@ from components.data.formats.lines import CODECS, NO_DATA, Reading, lines, membe
 from components.data.formats.plain import FASTTEXT, files_at, parallel_files
 from components.data.formats.squad import is_squad
 from components.settings.detection import detected
-from components.settings.formats import FORMATS, TEXTS, by_name, suffix_of
+from components.settings.formats import FORMATS, by_name, suffix_of
 
 #: Lines of each file of a folder that are looked at.
 _LINES: Final = 1_000
@@ -234,7 +234,7 @@ def _sniffed(path: Path) -> str:
     if label_first:
         return "label-first"
     if suffix_of(inner_name(path)) == ".txt":
-        return TEXTS
+        return "texts"
     raise DataError(
         f"{path}: the format is not recognised; save it as csv, tsv, jsonl, json, parquet, xlsx, ods or conll, with a "
         "suffix that says so"

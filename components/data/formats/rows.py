@@ -36,7 +36,7 @@ from components.data.formats.tables import (
     raise_error,
 )
 from components.data.formats.workbook import read_workbook
-from components.settings.formats import FORMATS, TEXTS, by_name
+from components.settings.formats import FORMATS, by_name
 from components.settings.tasks import has
 
 __all__ = ["READERS", "Rejected", "Row", "Rows", "open_rows", "read_columns"]
@@ -52,7 +52,7 @@ READERS: Final[dict[str, Reader]] = {
     "conllu": conllu_rows,
     "squad": squad_rows,
     "label-first": read_label_first,
-    TEXTS: read_texts,
+    "texts": read_texts,
     "classes": read_classes,
     "parallel": read_parallel,
     "datasets": read_hub,
