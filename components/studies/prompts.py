@@ -298,7 +298,7 @@ def zero_shot(
 def _rows_asked(split: Split, task: str, template: Prompt, words: Sequence[str] | None, shown: Sequence[Item]) -> Asked:
     """The rows of a split with the `words` of the labels as answers, or with their own choices. Rows without any of the
     labels have no right answer."""
-    kept = split.take([row for row, target in enumerate(split.targets) if target[0] >= 0])
+    kept = split.take(np.flatnonzero(split.labels >= 0))
     candidates = []
     for fields, target in zip(kept.fields, kept.targets, strict=True):
         possible, right = words or fields[1:], int(target[0])

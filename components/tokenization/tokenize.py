@@ -1,4 +1,4 @@
-"""The stages `tokenize` and `task-tokens`: a corpus, or the texts of a task, as memory-mapped token ids.
+"""The stage `tokenize`: a corpus, or the texts of a task, as memory-mapped token ids.
 
 There is one Arrow shard per Parquet shard. Shards of unchanged Parquet shards are kept, so only new text is tokenized;
 with another tokenizer, all shards are tokenized again. The texts of a task are the input of task-adaptive pretraining
@@ -28,7 +28,7 @@ from components.core.progress import Progress
 from components.data.formats import corpus
 from components.data.ingestion.matching import HeldOut
 from components.data.segmenters import SEGMENTERS, insert_spaces
-from components.data.tasks.data import Fields, texts_of
+from components.data.tasks.data import Fields, row_texts
 from components.data.tasks.examples import read_rows_without_label
 from components.data.tasks.judged import read_judged
 from components.data.tasks.results import read_columns
@@ -71,13 +71,25 @@ class TokenizeJob(Section):
     code: str = ""
 
 
-def tokenize(job: TokenizeJob) -> Path:
-    """Tokenize the shards of `job.corpus` that are not in `job.output` yet; returns `job.output`.
+class TaskTokensJob(Section):
+    """Inputs of the stage. `judged`: task of the run -> texts of the rows on which its scores are computed."""
+
+    examples: Path
+    judged: dict[str, Path] = Field(default_factory=dict)
+    tokenizer: Path
+    output: Path
+
+
+def tokenize(job: TokenizeJob | TaskTokensJob) -> Path:
+    """Tokenize the shards of `job.corpus` that are not in `job.output` yet, or the texts of a task; returns
+    `job.output`.
 
     Raises:
         ArtifactError: the corpus or the tokenizer is incomplete or damaged.
-        DataError: the corpus has no documents.
+        DataError: the corpus has no documents, or no text of the task is left to train on.
     """
+    if isinstance(job, TaskTokensJob):
+        return task_tokens(job)
     tokenizer = load_tokenizer(job.tokenizer)
     fingerprint = tokenizer.fingerprint()
     digests = read_manifest(job.corpus, kind=corpus.KIND).files
@@ -254,15 +266,6 @@ def metrics_of(shards: list[Counts]) -> dict[str, float]:
 SPLITS: Final = {"train": "train", "heldout": "dev"}
 
 
-class TaskTokensJob(Section):
-    """Inputs of the stage. `judged`: task of the run -> texts of the rows on which its scores are computed."""
-
-    examples: Path
-    judged: dict[str, Path] = Field(default_factory=dict)
-    tokenizer: Path
-    output: Path
-
-
 def task_tokens(job: TaskTokensJob) -> Path:
     """Tokenize the distinct texts of train, without copies of `judged`, and of dev to measure the perplexity; returns
     `job.output`.
@@ -298,7 +301,7 @@ def task_tokens(job: TaskTokensJob) -> Path:
 
 
 def _distinct(kind: str, rows: Iterable[Fields]) -> list[str]:
-    return list(dict.fromkeys(text for fields in rows for text in texts_of(kind, fields) if text.strip()))
+    return list(dict.fromkeys(text for fields in rows for text in row_texts(kind, fields) if text.strip()))
 
 
 def _rows(examples: Path, split: str) -> list[Fields]:

@@ -39,7 +39,7 @@ from components.data.formats.tables import PLAIN
 from components.data.formats.textkey import digest_of as text_digest
 from components.data.formats.textkey import text_key
 from components.data.ingestion.readers import raw_files, read_documents
-from components.data.tasks.data import Split, texts_of
+from components.data.tasks.data import Split, row_texts
 from components.data.tasks.kinds import find_kind, scoring_for
 from components.data.tasks.reading.labels import files_of, labels_before, labels_file
 from components.data.tasks.reading.records import layout_of, split_files
@@ -248,7 +248,7 @@ def _items(
         names = scoring.named(target)
         if labels:
             names = tuple(labels[int(index)] if index >= 0 else source.outside or "unseen" for index in target)
-        text = "\n".join(texts_of(source.kind, fields))
+        text = "\n".join(row_texts(source.kind, fields))
         before = written.get(text_digest(fields)) if written else None
         yield text, split.ids[row] if split.ids else str(row + 1), names, before
 

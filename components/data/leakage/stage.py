@@ -34,7 +34,7 @@ from components.data.ingestion.dedup import (
     unpacked_rows,
 )
 from components.data.ingestion.matching import BATCH, LEAST_WORDS, NEAR, SEARCH_PERMUTATIONS, TextSearch
-from components.data.tasks.data import Fields, texts_of
+from components.data.tasks.data import Fields, row_texts
 from components.data.tasks.examples import read_facts, read_split
 from components.settings.cluster import ClusterSettings
 from components.settings.data import NearDuplicates
@@ -95,7 +95,7 @@ class _Rows:
         wholes, alone = defaultdict[str, list[int]](list), defaultdict[str, list[int]](list)
         for row, parts in enumerate(fields):
             wholes[_joined(kind, parts)].append(row)
-            for text in _documents_of(texts_of(kind, parts)):
+            for text in _documents_of(row_texts(kind, parts)):
                 alone[clean(text)].append(row)
         self.of_rows, self.of_corpora = (
             (TextSearch(list(texts), shingles=self.shingles), list(texts.values())) for texts in (wholes, alone)
@@ -112,7 +112,7 @@ def _rows_of(examples: Path, digest: str, are_stored: bool) -> _Rows:
 
 
 def _joined(kind: str, fields: Fields) -> str:
-    return clean("\n".join(texts_of(kind, fields)))
+    return clean("\n".join(row_texts(kind, fields)))
 
 
 def _documents_of(texts: list[str]) -> list[str]:

@@ -75,7 +75,7 @@ Answer = NDArray[np.float32]
 Labels = NDArray[np.int64]
 
 
-def texts_of(kind: str, fields: Fields) -> list[str]:
+def row_texts(kind: str, fields: Fields) -> list[str]:
     """The texts of a row; the words of a sentence are one."""
     return [" ".join(fields)] if has(kind, "words") else list(fields)
 

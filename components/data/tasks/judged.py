@@ -1,6 +1,6 @@
 """Texts of the rows on which a score is computed: of dev, of test, and of every row of train that a label budget draws
 with any seed (their scores by cross-validation choose a model). No language model of a run reads them or their copies:
-the stage `ingest` leaves them out of every corpus, and `task-tokens` out of a task's texts.
+the stage `ingest` leaves them out of every corpus, and `tokenize` out of a task's texts.
 
 The output of the stage `examples` has the distinct texts, sorted, as texts.json. It changes only if the texts do:
 another label for a row that is drawn in any case, or other rows that no budget draws, leave every corpus up to date.
@@ -14,7 +14,7 @@ import numpy as np
 
 from components.core.artifacts import read_json, read_manifest, write_json, writing
 from components.data.tasks.budgets import sample_rows
-from components.data.tasks.data import Labels, Split, texts_of
+from components.data.tasks.data import Labels, Split, row_texts
 
 KIND: Final = "judged"
 FILE: Final = "texts.json"
@@ -36,7 +36,7 @@ def write_judged(
     drawn = [sample_rows(strata, budget, seed=seed)[0] for budget in budgets for seed in seeds]
     rows = [splits[split].fields for split in WHOLE]
     rows.append(splits["train"].take(np.unique(np.concatenate(drawn))).fields)
-    texts = {text for part in rows for fields in part for text in texts_of(kind, fields) if text.strip()}
+    texts = {text for part in rows for fields in part for text in row_texts(kind, fields) if text.strip()}
     with writing(output, kind=KIND) as draft:
         write_json(draft.path / FILE, {"texts": sorted(texts)})
 

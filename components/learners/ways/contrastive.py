@@ -21,7 +21,6 @@ from components.learners.ways.base import TrainingRows, Way
 from components.models.base import Batch, Carry, Losses
 from components.settings import contrastive
 from components.settings.finetune import FinetuneSettings
-from components.settings.tasks import has
 from components.settings.training import Training
 from components.training.optim import ParameterGroup
 from components.training.rng import counter_rng, counter_seed
@@ -42,7 +41,7 @@ class Contrastive(Way):
 
     def is_tried(self, task: Task) -> bool:
         """Not for pairs: on SICK, with MiniLM, it lowered the score of the head on the frozen encoder."""
-        return not has(task.kind, "second") and super().is_tried(task)
+        return task.single and super().is_tried(task)
 
     def training(self, settings: FinetuneSettings) -> Training:
         return settings.training.model_copy(update={"rate": contrastive.RATE})
