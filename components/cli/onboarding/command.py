@@ -409,7 +409,7 @@ def _source(name: str, keys: dict[str, Any], files: Mapping[str, Path]) -> TaskS
         raise DataError(f"the splits are in different folders: {', '.join(map(str, parents))}; put them into one")
     given = {"path": str(parents.pop()), "dev": None, "test": None}
     given |= keys | {split: file.name for split, file in files.items()}
-    if given.get("format") not in ("conll", "conllu", "squad") and not has(given["kind"], "context"):
+    if given.get("format") not in ("conll", "conllu", "squad") and not has(keys["kind"], "context"):
         given["empty"] = "drop"
     try:
         return TaskSource.model_validate(given)
