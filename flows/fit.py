@@ -12,13 +12,14 @@ import typer
 
 from components.cli.common import NEXT, PARAMS, DataFlags, flags
 from components.core.errors import ConfigError
-from components.core.steps import LABELLED_KINDS, step
+from components.core.steps import step
 from components.reporting.advice import not_told_apart
 from components.settings.loading import load_params
 from components.settings.minutes import FIRST_MINUTES
 from components.settings.params import Params
 from components.settings.registry import find_repository
 from components.settings.section import BASELINE
+from components.settings.tasks import LABELLED
 from flows import retrain_command, summary
 from flows.execution import run_headstart
 from flows.retrain_command import INTERRUPTED as INTERRUPTED
@@ -89,7 +90,7 @@ def served(params: Path) -> list[str]:
     lines = list[str]()
     for task, decision in summary.read_decisions(out).items():
         source = settings.data.tasks[task]
-        model, labelled = decision.get("served"), source.kind in LABELLED_KINDS
+        model, labelled = decision.get("served"), source.kind in LABELLED
         evaluation = summary.evaluated(out, task)
         lines += [_not_told_apart(settings, task, *pair) for pair in not_told_apart(evaluation) if labelled]
         if model is None:

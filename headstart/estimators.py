@@ -16,6 +16,7 @@ from sklearn.utils import Tags
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted
 
+from components.settings.tasks import has
 from headstart.fitting import fit
 from headstart.model import Model
 from headstart.report import Report
@@ -142,7 +143,7 @@ class HeadstartClassifier(ClassifierMixin, _Estimator):
     def predict(self, X: Data) -> NDArray[Any]:
         """(N,) labels, or (N, C) zeros and ones of several labels."""
         answers = self._answers(X)
-        if self.model_.kind == "multilabel":
+        if has(self.model_.kind, "labels"):
             return (np.asarray(answers)[:, self._order] >= 0.5).astype(np.int64)
         labels = np.asarray(self.model_.classes)
         return labels[[int(answer.argmax()) for answer in answers]]

@@ -36,6 +36,7 @@ from components.settings.completion import IMPORTED, IMPORTED_TRAINING, TRAINED,
 from components.settings.finetune import FinetuneSettings
 from components.settings.minutes import FIRST_MINUTES
 from components.settings.systems import System
+from components.settings.tasks import LABELLED, OF_ONE_TEXT, has
 from headstart.model import Model
 from headstart.report import ANSWERED, Report, Tried, bounds_of, contradicted, dependent, inseparable, tried_of
 from headstart.tables import Data, InputError
@@ -49,7 +50,7 @@ CHOSEN: Final = "chosen"
 #: Texts without labels that words models are fitted on.
 FOR_WORDS = 25_000
 #: Kinds whose encoder learns from the texts of labels (`components.learners.finetuning.fit.names_of`).
-READS_LABELS: Final = ("classification", "multilabel")
+READS_LABELS: Final = OF_ONE_TEXT.intersection(LABELLED)
 #: Seconds below which a limit of time leaves out the start: importing what trains it takes some.
 LEAST_SECONDS = 15
 
@@ -277,7 +278,7 @@ class _Work:
             cut=max(read_manifest(output).facts.get("cut", 0.0) for output in stages),
         )
         model = Model(best.directory, columns=self.task.columns, classes=self.task.classes, report=report)
-        if facts.kind in ("classification", "pair") and seconds_left() > 0:
+        if scoring.shares == "exclusive" and seconds_left() > 0:
             names, places = facts.labels, self.task.places
             rows = spaced(len(train), ANSWERED)
             texts = [parts if len(parts) > 1 else parts[0] for parts in (train.fields[row] for row in rows)]
@@ -361,7 +362,7 @@ def finetuning_of(encoder: Path, rows: Sequence[Fields], *, kind: str, minutes: 
         minutes: limit of `method: auto`; None: none.
     """
     facts = read_manifest(encoder, kind="encoder").facts
-    is_imported, tags = "source" in facts, kind == "tagging"
+    is_imported, tags = "source" in facts, has(kind, "words")
     training: dict[str, Any] = dict(IMPORTED_TRAINING if is_imported else TRAINED_TRAINING)
     settings: dict[str, Any] = dict(IMPORTED if is_imported else TRAINED) | {
         "method": "auto",

@@ -132,7 +132,7 @@ def read_task(
         source,
         examples,
         columns if table.is_named else {},
-        _classes(examples.labels, [targets[number] for number in labelled], many=meant.kind == "multilabel"),
+        _classes(examples.labels, [targets[number] for number in labelled], many=source.several),
         [parts for number, parts in filled.items() if targets[number] is None],
         language or facts.language,
         notes + facts.lines(),

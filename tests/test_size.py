@@ -15,29 +15,29 @@ F_STRING = (getattr(tokenize, "FSTRING_START", -1), getattr(tokenize, "FSTRING_E
 #: Package -> largest number of tokens. Lower it in the commit that makes the package smaller.
 BUDGETS = {
     "builtin_data": 5_792,
-    "cli": 13_415,
+    "cli": 13_426,
     "cluster": 11_669,
-    "core": 9_018,
-    "data": 96_972,
-    "evaluation": 8_492,
-    "flows": 32_153,
-    "headstart": 12_530,
+    "core": 9_007,
+    "data": 96_412,
+    "evaluation": 8_491,
+    "flows": 32_159,
+    "headstart": 12_551,
     "interchange": 22_799,
-    "labelling": 11_454,
-    "learners": 76_218,
+    "labelling": 11_169,
+    "learners": 76_212,
     "models": 43_682,
-    "pages": 13_593,
-    "pipeline": 31_397,
-    "registry": 36_172,
+    "pages": 13_577,
+    "pipeline": 31_405,
+    "registry": 35_977,
     "reporting": 8_430,
-    "serving": 18_143,
-    "settings": 16_230,
-    "studies": 22_388,
-    "tokenization": 22_855,
+    "serving": 18_127,
+    "settings": 16_487,
+    "studies": 22_401,
+    "tokenization": 22_861,
     "training": 31_139,
 }
 #: Largest number of tokens of the tests.
-TESTS = 520_792
+TESTS = 520_541
 
 
 def tokens(text: str) -> int:

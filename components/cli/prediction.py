@@ -110,6 +110,8 @@ def predict(options: PredictFlags) -> None:
             print(f"{source}: {line}", file=sys.stderr)
         if not options.form and (data := settings.data.tasks.get(name)) is not None:
             columns = columns_of_data(source, kind=load.kind, source=data) | columns
+            for name, column in columns.items():
+                print(f"{source}: column {column!r} is the {name} (--column)", file=sys.stderr)
 
         def started(rows: int, done: int, parts: int) -> Callable[[int], None]:
             if done:

@@ -23,8 +23,6 @@ STEPS: Final = {
     "history": "headstart champion --task {task} --history",
     "ui": "headstart ui",
 }
-#: Kinds of task whose rows can be suggested and labelled.
-LABELLED_KINDS: Final = ("classification", "multilabel", "pair")
 
 
 def step(name: str, **values: object) -> str:

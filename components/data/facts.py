@@ -12,7 +12,7 @@ import numpy as np
 from components.data.formats.textkey import row_key
 from components.data.tasks.data import Examples, Split
 from components.data.tasks.examples import NOTICES
-from components.settings.tasks import SPLITS
+from components.settings.tasks import SPLITS, has
 
 #: Share of the texts that have at most `Facts.long` characters.
 WHOLE = 0.95
@@ -52,10 +52,10 @@ class Facts:
         )
         self.classes = dict(Counter(labels[number] for number in targets).most_common())
         self.median, self.long = int(np.median(lengths)), int(np.quantile(lengths, WHOLE))
-        self.conflicts = _conflicts(train) if labels and kind != "tagging" else 0
+        self.conflicts = _conflicts(train) if labels and not has(kind, "words") else 0
         self.language, self.script = language_of(texts), script_of(texts)
         self.alike = [label for label in labels if folded[label.casefold()] > 1]
-        self.telling = _telling(train, labels) if kind == "classification" else []
+        self.telling = _telling(train, labels) if has(kind, "outside") else []
 
     def _sizes(self) -> str:
         sizes = [f"{self.rows.get('train', 0):,} rows to learn from"]
@@ -92,7 +92,7 @@ class Facts:
                 )
         language = self.language if self.language != UNKNOWN else f"not recognised, {self.script} script (--language)"
         lines.append(f"language {language}; {self.median} characters a text, 5% have more than {self.long}")
-        if self.kind == "classification" and len(self.classes) > 2 and all(name.isdigit() for name in self.classes):
+        if has(self.kind, "outside") and len(self.classes) > 2 and all(name.isdigit() for name in self.classes):
             lines.append("the labels are numbers; if they are grades to be predicted as such: --kind regression")
         if self.alike:
             lines.append(

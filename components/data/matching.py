@@ -7,15 +7,13 @@ two are equal, or if the text has at least `LEAST_WORDS` words and they occur in
 import io
 import json
 import re
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
+from components.data.formats.parquets import PARQUET, open_table
 from components.data.formats.textkey import text_key
 from components.data.formats.words import words, words_of
 from components.data.ingestion.cleaning import clean
@@ -30,7 +28,7 @@ _ASCII_WORDS = re.compile(r"[a-z0-9]{3,}")
 #: Letters that case folding also makes of others: of the sharp s, and of ligatures.
 _FOLDED = re.compile("ss|ff|fi|fl")
 _EMPTY_LINE = re.compile(r"\n\s*\n")
-_PARQUET, _ARROW, _GZIP, _ZSTD = b"PAR1", b"ARROW1", b"\x1f\x8b", b"\x28\xb5\x2f\xfd"
+_ARROW, _GZIP, _ZSTD = b"ARROW1", b"\x1f\x8b", b"\x28\xb5\x2f\xfd"
 _ARROW_STREAM = b"\xff\xff\xff\xff"
 #: Beginnings of files that are not text: Arrow, and NumPy's arrays and archives.
 _NUMBERS = (_ARROW, b"\x93NUMPY", b"PK\x03\x04")
@@ -120,8 +118,8 @@ def file_holds(path: Path, texts: Texts) -> bool:
     """
     with path.open("rb") as file:
         head = file.read(9)
-    if head.startswith((_PARQUET, _ARROW_STREAM)):
-        with open_table(path, text_only=True) as table:
+    if head.startswith((PARQUET, _ARROW_STREAM)):
+        with open_table(path, lambda field: holds_text(field.type)) as table:
             return any(any(held_rows(batch, texts)) for batch in table.batches)
     # The length of a JSON header, as 64-bit little-endian integer, and the header.
     is_safetensors = len(head) == 9 and head[8:] == b"{" and head[4:8] == bytes(4)
@@ -129,35 +127,6 @@ def file_holds(path: Path, texts: Texts) -> bool:
         return False
     codec = "gzip" if head.startswith(_GZIP) else "zstd" if head.startswith(_ZSTD) else None
     return _text_holds(path, codec, texts)
-
-
-@dataclass(frozen=True)
-class Table:
-    """An open Parquet file or Arrow stream; `compression` is None for a stream."""
-
-    schema: pa.Schema
-    batches: Iterable[pa.RecordBatch]
-    compression: str | None
-
-
-@contextmanager
-def open_table(path: Path, *, text_only: bool = False) -> Iterator[Table]:
-    """Open a Parquet file or an Arrow stream, in which Hugging Face saves data sets.
-
-    text_only: whether columns without texts may be left out of the batches.
-    """
-    with path.open("rb") as file:
-        is_parquet = file.read(4) == _PARQUET
-    if not is_parquet:
-        with pa.memory_map(str(path)) as source, pa.ipc.open_stream(source) as stream:
-            yield Table(stream.schema, stream, None)
-        return
-    with pq.ParquetFile(path, pre_buffer=False) as file:
-        groups = file.metadata.num_row_groups
-        codec = file.metadata.row_group(0).column(0).compression if groups else "SNAPPY"
-        names = [field.name for field in file.schema_arrow if holds_text(field.type)] if text_only else None
-        batches = file.iter_batches(batch_size=1024, columns=names) if names != [] else ()
-        yield Table(file.schema_arrow, batches, "NONE" if codec == "UNCOMPRESSED" else codec)
 
 
 def held_rows(batch: pa.RecordBatch, texts: Texts) -> list[bool]:

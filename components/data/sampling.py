@@ -3,6 +3,7 @@
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
@@ -40,9 +41,9 @@ class Rows:
     ambiguous: frozenset[str] = frozenset()
 
 
-def read_rows(path: Path, layout: Layout = PLAIN, *, whole: bool = False) -> Rows:
-    """A sample of the rows of a file, or the `whole` file; of a member of a JSON document or sheet of a workbook
-    (FILE#NAME), or of a folder of parallel files.
+def read_rows(path: Path, layout: Layout = PLAIN, *, whole: bool = False, most: int | None = None) -> Rows:
+    """A sample of the rows of a file, or of its first `most` rows, or the `whole` file; of a member of a JSON document
+    or sheet of a workbook (FILE#NAME), or of a folder of parallel files.
 
     Raises:
         DataError: the format is not recognised, or the file is damaged; a sample is empty; too many rows of a whole
@@ -50,7 +51,7 @@ def read_rows(path: Path, layout: Layout = PLAIN, *, whole: bool = False) -> Row
     """
     bad: list[DataError] = []
     table = open_rows(path, layout=layout, rejected=lambda error, row: bad.append(error))
-    rows = list(table.rows) if whole else sampled(table.rows)
+    rows = list(table.rows) if whole else sampled(islice(table.rows, most))
     if whole and bad and (table.form == "jsonl" or are_too_many(len(bad), len(rows))):
         raise DataError(f"{bad[0]}; {len(bad):,} of {len(rows) + len(bad):,} rows cannot be read")
     if not whole and not rows:

@@ -29,7 +29,7 @@ from components.data.tasks.reading.records import (
     number_of,
     split_labels,
 )
-from components.settings.tasks import KINDS
+from components.settings.tasks import KINDS, has
 
 #: Names of the columns of two texts.
 PAIRS: Final = (
@@ -181,25 +181,29 @@ def text_columns(table: Rows, *, like: Sequence[str] = ()) -> list[str]:
 def _keys(table: Rows, columns: Columns, text: Sequence[str], label: str | None, kind: str | None) -> dict[str, Any]:
     if table.format in ("conll", "conllu"):
         return {"kind": "tagging", "scheme": scheme_of(_tags(columns["tags"]))}
-    if table.format == "squad" or (table.format and table.kind == "tagging"):
+    if table.format == "squad" or (table.format and has(table.kind or "", "words")):
         return {"kind": table.kind}
     lowered = {name.casefold(): name for name in columns}
+
+    def may_hold(key: str) -> bool:
+        return kind is None or has(kind, key)
+
     for name in [*text, *([label] if label else [])]:
         if name not in columns:
             raise DataError(f"no column {name!r}; the columns are {_listed(columns)}")
-    if {"question", "context", "answers"} <= lowered.keys() and kind in (None, "questions"):
+    if {"question", "context", "answers"} <= lowered.keys() and may_hold("answers"):
         return {"kind": "questions"} | {key: lowered[key] for key in ("question", "context", "answers")}
     named = [*text[:1], *(lowered[name] for name in WORDS if name in lowered)]
     words = next((name for name in named if columns[name].holds_lists), None)
-    if words is not None and kind in (None, "tagging"):
+    if words is not None and may_hold("tags"):
         tags = label or next((lowered[name] for name in TAGS if name in lowered and lowered[name] != words), None)
         if tags is not None:
             return _tagged(words, columns[tags])
-    if kind == "tagging":
+    if kind is not None and may_hold("tags"):
         return _tagging(columns, text, label)
-    if kind in (None, "choice") and (chosen := _choice_of(columns, next(iter(text), None), label)) is not None:
+    if may_hold("choices") and (chosen := _choice_of(columns, next(iter(text), None), label)) is not None:
         return chosen
-    if kind == "choice" or (kind is None and "choices" in lowered):
+    if may_hold("choices") and (kind is not None or "choices" in lowered):
         raise DataError("a choice needs columns of the prompt, the choices and the answer (docs/tasks.md); rename them")
     by_name = _label_by_name(columns)
     texts = list(text) or _texts(columns, label or by_name)
@@ -225,7 +229,7 @@ def _keys(table: Rows, columns: Columns, text: Sequence[str], label: str | None,
     if label in texts:
         raise DataError(f"{label!r} is the column of the label", key="text", do="name that of the text with {key}")
     guessed, separator = _kind_of(columns[label], two=len(texts) > 1)
-    if kind is None and guessed == "tagging":
+    if kind is None and has(guessed, "tags"):
         return _tagging(columns, texts, label)
     kind, separator = kind or guessed, separator if kind is None or "label_separator" in KINDS[kind] else None
     keys = {"kind": kind} | keys | {"score" if "score" in KINDS[kind] else "label": label}
@@ -403,7 +407,7 @@ def _in_words(columns: Columns, keys: Mapping[str, Any], texts: Sequence[str], l
     if not used:
         return []
     both = ",".join([keys.get("text", ""), *texts[:1]])
-    single = "text" in keys and "labels" not in keys and keys.get("kind") != "multilabel"
+    single = "text" in keys and "labels" not in keys and not has(keys["kind"], "labels")
     pair = f"; --text {shlex.quote(both)} reads both" if single and both.count(",") == 1 else ""
     more = [(texts, f"the text (--text{pair})"), (labels, "the label (--label)")]
     lines = [

@@ -234,7 +234,7 @@ def _mistakes(runs: list[Run], cells: dict[tuple[str, int], Cell], test: TestSpl
     best = best_by_budget(cells)[budget]
     of_system = [run for run in runs if (run.system, run.budget) == (best, budget)]
     chosen = max(of_system, key=lambda run: best_score(run.record))
-    wrong = mistakes(test.rows, chosen.answers, kind=test.facts.kind, labels=test.facts.labels)
+    wrong = mistakes(test.rows, chosen.answers, scoring_for(test.facts.kind, test.facts.labels))
     rows = [mistake.as_dict() for mistake in wrong[:MISTAKES]]
     return {"system": chosen.system, "seed": chosen.seed, "wrong": len(wrong), "rows": rows}
 

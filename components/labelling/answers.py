@@ -12,20 +12,20 @@ from components.core.artifacts import changing_data, write_atomic
 from components.core.environment import who
 from components.core.errors import DataError, nearest
 from components.data.formats.rows import open_rows
+from components.data.formats.tables import as_text
 from components.data.formats.textkey import digest_of
 from components.data.removed import Removed
 from components.data.tasks.data import Fields
 from components.data.tasks.reading.labels import Entry, in_force, labels_file, read_entries
-from components.data.tasks.reading.records import label_text, merged_numbers
+from components.data.tasks.reading.records import is_blank, merged_numbers
 from components.labelling.rows import (
     FileRow,
     Names,
     answer_columns,
     by_digest,
     known_labels,
-    named,
+    labels_of,
     read_rows,
-    scalar,
     shown,
     source_of,
 )
@@ -217,31 +217,23 @@ def read_answers(path: Path, source: TaskSource, *, by: str = "") -> tuple[list[
         DataError: the file is damaged, of an unknown format, or lacks a column; a time cannot be read.
     """
     texts, label = answer_columns(source)
-    answers, empty = [], 0
+    answers, empty, in_text = [], 0, source.model_copy(update={"labels": None})
     for where, row in open_rows(path).rows:
         if missing := [name for name in (*texts, label) if name not in row]:
             raise DataError(f"{where}: no column {missing[0]!r}{nearest(missing[0], row)}")
-        fields = tuple(scalar(row[name], where) for name in texts)
-        labels = _given(row[label], source, where)
+        fields = tuple(as_text(row[name], where) or "" for name in texts)
+        unanswered = row[label] != [] and is_blank(row[label])
+        labels = None if unanswered else labels_of([row[label]], in_text, where)
         if labels is None or not all(field.strip() for field in fields):
             empty += 1
             continue
-        time = scalar(row.get(TIME), where).strip()
+        time = (as_text(row.get(TIME), where) or "").strip()
         try:
             datetime.fromisoformat(time or _now())
         except ValueError as error:
             raise DataError(f"{where}: time {time!r} is not ISO 8601, such as 2026-01-31T12:00:00+00:00") from error
-        answers.append(Answer(fields, labels, scalar(row.get(BY), where).strip() or by, time, where))
+        answers.append(Answer(fields, labels, (as_text(row.get(BY), where) or "").strip() or by, time, where))
     return answers, empty
-
-
-def _given(value: Any, source: TaskSource, where: str) -> Names | None:
-    if isinstance(value, list) and source.kind == "multilabel":
-        return tuple(sorted({label_text(scalar(name, where)) for name in value}))
-    text = label_text(scalar(value, where))
-    if not text:
-        return None
-    return named(text, source) if source.kind == "multilabel" else (text,)
 
 
 def undo(params: Params, *, task: str = "", batch: str = "") -> Merged:

@@ -25,7 +25,7 @@ from components.data.ingestion.dedup import Shingles, Sketches
 from components.data.ingestion.matching import TextSearch
 from components.data.ingestion.readers import TEXT, form_for, raw_files, read_texts, text_documents
 from components.data.tasks.data import Fields
-from components.labelling.rows import FileRow, text_columns
+from components.labelling.rows import FileRow
 from components.settings.params import Params
 from components.settings.tasks import TaskSource
 
@@ -70,7 +70,7 @@ def read_pool(
         texts, name = _of_path(file, source), str(file)
     elif unlabelled:
         texts, name = unlabelled, "rows of train without a label"
-    elif len(text_columns(source)) > 1:
+    elif len(source.texts) > 1:
         raise ConfigError(
             "a row of this task is two texts, which documents of the domain do not have; name a file: "
             "headstart suggest FILE"
@@ -126,7 +126,7 @@ def _near(excluded: Sequence[Fields], sketches: Sketches) -> set[int]:
 
 def _of_path(path: Path, source: TaskSource) -> Iterator[Fields]:
     """Rows of tables with the columns of the task; of text files, every line."""
-    columns = text_columns(source)
+    columns = source.texts
     for file in raw_files(path)[0]:
         form = form_for(file)
         if form == TEXT and len(columns) > 1:

@@ -85,7 +85,7 @@ def _training(rows: Sequence[FileRow], labels: list[str], source: TaskSource) ->
     used = [row for row in rows if row.split == "train" and row.labels is not None]
     used = [row for row in used if all(label in number for label in row.labels or ())]
     targets = [np.asarray([number[label] for label in row.labels or ()], dtype=np.float64) for row in used]
-    return Training([row.fields for row in used], targets, labels, exclusive=source.kind != "multilabel")
+    return Training([row.fields for row in used], targets, labels, exclusive=not source.several)
 
 
 def _known(params: Params, task: str, source: TaskSource, pool: Pool, training: Training) -> Known:
@@ -132,7 +132,7 @@ def _suggestion(fields: Fields, beliefs: Known, index: int, why: str, source: Ta
     if beliefs.probabilities is None:
         return Suggestion(fields, None, None, {}, why, key)
     row = beliefs.probabilities[index]
-    if source.kind == "multilabel":
+    if source.several:
         proposed = tuple(sorted(label for label, value in zip(beliefs.labels, row, strict=True) if value >= 0.5))
         confidence = float(np.maximum(row, 1 - row).min())
     else:

@@ -60,7 +60,7 @@ def review(params: Params, *, task: str = "") -> Review:
     result = find_kind(source.kind).read(name, source)
     splits = {split: getattr(result, split) for split in SPLITS}
     rows = [row for split, part in splits.items() for row in _rows(split, part, result.labels)]
-    exclusive = source.kind != "multilabel"
+    exclusive = not source.several
     features, named, strength = _features(params, source, result)
     models_of = partial(_cross_validated, source, result, features, strength=strength)
     targets = [target for part in splits.values() for target in part.targets]
@@ -109,7 +109,7 @@ def _cross_validated(
 ) -> Probabilities:
     """(N, C) by regressions that have not learned from the row, a copy of it or a row of its group; dev and test by one
     that has learned from train. `targets`: of train."""
-    train, exclusive = examples.train, source.kind != "multilabel"
+    train, exclusive = examples.train, not source.several
     count, result = len(train), np.zeros((features.shape[0], len(examples.labels)))
 
     def predicted(rows: NDArray[np.int64], wanted: NDArray[np.int64]) -> Any:

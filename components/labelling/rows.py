@@ -1,21 +1,22 @@
 """The labelled files of a task as they are, also while they are incomplete: without labels, or not there yet."""
 
-import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
-from components.core.errors import ConfigError, DataError, nearest
-from components.core.steps import LABELLED_KINDS
+from components.core.errors import ConfigError, nearest
 from components.data.formats.lines import Reading
 from components.data.formats.rows import read_columns
+from components.data.formats.tables import as_text
 from components.data.formats.textkey import digest_of
 from components.data.tasks.data import Fields
+from components.data.tasks.kinds import find_kind
 from components.data.tasks.reading.labels import answers_beside, files_of, labels_file
 from components.data.tasks.reading.records import (
     are_vectors,
     flag_of,
+    is_blank,
     label_text,
     labels_in,
     layout_of,
@@ -25,7 +26,7 @@ from components.data.tasks.reading.records import (
 )
 from components.settings.detection import exists
 from components.settings.params import Params
-from components.settings.tasks import SPLITS, TaskSource
+from components.settings.tasks import LABELLED, SPLITS, TaskSource
 
 #: Label of a text in `multilabel` that has none of the labels; an empty cell means that nobody has labelled it.
 NO_LABELS: Final = "[]"
@@ -58,21 +59,17 @@ def source_of(params: Params, task: str) -> tuple[str, TaskSource]:
         raise ConfigError(f"--task: unknown task {task!r}{nearest(task, params.data.tasks)}")
     name = task or params.run.tasks[0]
     source = params.data.tasks[name]
-    if source.kind not in LABELLED_KINDS:
+    if source.kind not in LABELLED:
         raise ConfigError(
-            f"{name}: rows of kind {source.kind} cannot be labelled here; supported: {', '.join(LABELLED_KINDS)}"
+            f"{name}: rows of kind {source.kind} cannot be labelled here; supported: {', '.join(LABELLED)}"
         )
     return name, source
 
 
-def text_columns(source: TaskSource) -> tuple[str, ...]:
-    return (source.first, source.second) if source.kind == "pair" else (source.text,)
-
-
 def answer_columns(source: TaskSource) -> tuple[tuple[str, ...], str]:
     """Columns of the texts and of the label in files for people: the columns of the task, if they have names."""
-    columns, usual = text_columns(source), ("first", "second") if source.kind == "pair" else ("text",)
-    texts = tuple(there if name.isdigit() else name for name, there in zip(columns, usual, strict=True))
+    usual = find_kind(source.kind).io.inputs
+    texts = tuple(there if name.isdigit() else name for name, there in zip(source.texts, usual, strict=True))
     return texts, "label" if source.label.isdigit() else source.label
 
 
@@ -80,89 +77,64 @@ def read_rows(task: str, source: TaskSource, *, splits: Sequence[str] = SPLITS) 
     """The rows of all files that exist and are not empty, in order, with the last answers to their texts; rows without
     text are left out.
     """
-    rows: list[FileRow] = []
-    given: list[Sequence[Any]] = []
+    read: list[tuple[FileRow, Sequence[Any]]] = []
     # One column of labels, or one column of 0 and 1 for each label.
-    flags = source.labels if source.kind == "multilabel" else None
-    columns = [*text_columns(source), *([source.label] if flags is None else flags)]
-    texts = len(text_columns(source))
+    flags = source.labels if source.several else None
+    columns, texts = [*source.texts, *([source.label] if flags is None else flags)], len(source.texts)
     for split in splits:
         for path, member in files_of(task, source, split):
             if not exists(path) or (path.is_file() and not path.stat().st_size):
                 continue
             layout = layout_of(source, member, nested=True)
             for number, values in read_columns(path, source.format_at(path), columns, layout, Reading()):
-                where = f"{path}, row {number}"
-                fields = tuple(scalar(value, where) for value in values[:texts])
+                fields = tuple(as_text(value, f"{path}, row {number}") or "" for value in values[:texts])
                 if all(field.strip() for field in fields):
-                    rows.append(FileRow(split, path, number, fields, None))
-                    given.append(values[texts:])
-    vectors = source.kind == "multilabel" and flags is None and are_vectors(values[0] for values in given)
-    for index, (row, cells) in enumerate(zip(rows, given, strict=True)):
-        at = positions_in(cells[0]) if vectors else None
-        labels = labels_of(cells, source, f"{row.path}, row {row.number}") if at is None else tuple(sorted(at))
-        rows[index] = replace(row, labels=labels)
-    same = merged_numbers(name for row in rows for name in row.labels or ()) if flags is None else {}
-    if same:
-        merged = [None if row.labels is None else tuple(same.get(name, name) for name in row.labels) for row in rows]
-        rows = [replace(row, labels=labels) for row, labels in zip(rows, merged, strict=True)]
+                    read.append((FileRow(split, path, number, fields, None), values[texts:]))
+    vectors = source.several and flags is None and are_vectors(cells[0] for _, cells in read)
     answers = answers_beside(task, source) if "train" in splits else {}
-    after = {digest: tuple(entry["after"]) for digest, entry in answers.items()}
-    rows = [replace(row, labels=after.get(row.digest, row.labels)) if row.split == "train" else row for row in rows]
-    for digest in {row.digest for row in rows if row.split == "train"}:
-        answers.pop(digest, None)
-    file = labels_file(task, source)
+    given = [positions_in(cells[0]) if vectors else labels_of(cells, source, str(row)) for row, cells in read]
+    same = merged_numbers(name for names in given for name in names or ()) if flags is None else {}
+    rows = []
+    for (row, _), names in zip(read, given, strict=True):
+        labels = None if names is None else tuple(sorted(same.get(name, name) for name in names))
+        if row.split == "train" and row.digest in answers:
+            labels = tuple(answers[row.digest]["after"])
+        rows.append(replace(row, labels=labels))
+    known, file = {row.digest for row in rows if row.split == "train"}, labels_file(task, source)
     added = [
         FileRow("train", file, answer["line"], tuple(answer["texts"]), tuple(answer["after"]))
-        for answer in answers.values()
+        for digest, answer in answers.items()
+        if digest not in known
     ]
     return rows + added
 
 
 def known_labels(rows: Iterable[FileRow], source: TaskSource) -> list[str]:
     """The labels of train, sorted; the columns `labels` are labels in any case."""
-    given = set(source.labels or ()) if source.kind == "multilabel" else set()
+    given = set(source.labels or ()) if source.several else set()
     train = {name for row in rows if row.split == "train" for name in row.labels or ()}
     return sorted((given | train) - {source.outside})
 
 
 def labels_of(values: Sequence[Any], source: TaskSource, where: str) -> Names | None:
     """The labels in the label columns of a row; None if they are empty."""
-    listed = labels_in(values[0]) if source.labels is None else None
-    if source.kind != "multilabel":
-        name = label_text(scalar(listed[0] if listed else values[0], where))
-        return (name,) if name else None
     if source.labels is not None:
-        if not any(scalar(value, where).strip() for value in values):
-            return None
-        return tuple(sorted(name for name, value in zip(source.labels, values, strict=True) if flag_of(value)))
-    if listed is not None:
-        return tuple(sorted({label_text(scalar(value, where)) for value in listed}))
-    # In the data, an empty text is a row without labels.
-    return named(scalar(values[0], where), source)
-
-
-def named(text: str, source: TaskSource) -> Names:
-    """The labels in one text of `multilabel`."""
-    if text.strip() == NO_LABELS:
-        return ()
-    return tuple(sorted({name for part in split_labels(text, source.label_separator) if (name := label_text(part))}))
+        flags = [name for name, value in zip(source.labels, values, strict=True) if flag_of(value)]
+        return None if all(map(is_blank, values)) else tuple(sorted(flags))
+    listed = labels_in(values[0])
+    if listed is None:
+        text = as_text(values[0], where) or ""
+        # In the data, an empty text is a row without labels.
+        listed = split_labels(text, source.label_separator) if source.several else [text]
+    names = [name for value in listed if (name := label_text(as_text(value, where) or ""))]
+    return tuple(sorted(set(names))) if source.several else tuple(names[:1]) or None
 
 
 def shown(labels: Names, source: TaskSource) -> str:
-    """Labels as one text, which `named` reads."""
-    if source.kind != "multilabel":
+    """Labels as one text, which `labels_of` reads."""
+    if not source.several:
         return labels[0]
     return source.label_separator.join(labels) or NO_LABELS
-
-
-def scalar(value: Any, where: str) -> str:
-    """A value as text; numbers as in JSON."""
-    if value is None or isinstance(value, str):
-        return value or ""
-    if isinstance(value, bool | int | float):
-        return json.dumps(value)
-    raise DataError(f"{where}: holds a {type(value).__name__} where text is expected")
 
 
 def by_digest(rows: Iterable[FileRow]) -> dict[bytes, list[FileRow]]:

@@ -15,11 +15,13 @@ import pyarrow as pa
 from components.core.artifacts import json_of
 from components.core.errors import ConfigError, DataError, nearest
 from components.data.formats.plain import files_at
-from components.data.formats.rows import Rejected, Row, Rows, open_rows
+from components.data.formats.rows import Rejected, Row, Rows
 from components.data.formats.stored import Span, open_stored
+from components.data.sampling import read_rows
 from components.data.tasks.data import Answer, Fields
 from components.data.tasks.kinds import find_kind
 from components.data.tasks.task_io import TaskIO, WrongValueError
+from components.data.understanding import text_columns
 from components.learners.writing import WRITTEN, Rejects, open_output
 from components.settings.tasks import TaskSource
 
@@ -250,17 +252,18 @@ def named_columns(pairs: Sequence[str]) -> dict[str, str]:
 
 
 def columns_of_data(path: Path, *, kind: str, source: TaskSource) -> dict[str, str]:
-    """The inputs that a table names as the labelled data do, and not by their own name: input -> column. A single input
-    may also be the column `text`, as of a txt file. The errors of a table that cannot be read are left to its
+    """The inputs that a table does not name by their own name: input -> column, by the names of the labelled data, or
+    the columns of the texts as `headstart init` finds them. The errors of a table that cannot be read are left to its
     prediction."""
+    inputs = find_kind(kind).io.inputs
     try:
-        names = open_rows(path, rejected=_ignore).names
+        rows = read_rows(path, most=ROWS)
+        lacking = inputs.keys() - rows.columns
+        named = {name: column for name in lacking if (column := str(getattr(source, name, ""))) in rows.columns}
+        texts = [] if named or lacking != inputs.keys() else text_columns(rows)
     except DataError:
         return {}
-    inputs = find_kind(kind).io.inputs
-    local = {name: getattr(source, name, None) for name in inputs if name not in names}
-    result = {name: column for name, column in local.items() if column in names}
-    return result or (dict.fromkeys(local, "text") if len(inputs) == 1 and "text" in names else {})
+    return named or (dict(zip(inputs, texts, strict=True)) if len(texts) == len(inputs) else {})
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,7 @@ from components.core.clock import check_time
 from components.data.scoring import Scoring
 from components.data.scoring.base import Vectors
 from components.data.scoring.intervals import left_out
-from components.data.tasks.calibration import calibrated, labels_of
+from components.data.tasks.calibration import calibrated
 from components.data.tasks.data import Answer, Labels, Split
 from components.learners.base import Fitted, Learner, Rows, Tempering
 
@@ -134,7 +134,7 @@ def predict(learner: Learner, rows: Rows) -> Predictions:
     choice = choose_of(rows, pooled)
     best, answers = result[left[choice.index]], choice.answers
     model, details = best.model, dict(best.details)
-    if isinstance(model, Tempering) and labels_of(rows.scoring):
+    if isinstance(model, Tempering) and rows.scoring.shares:
         temperature, answers = calibrated(rows.scoring, judged.targets, answers, folds=rows.folds)
         model, details = model.tempered(temperature), details | {"temperature": temperature}
     return Predictions({name: answers, "test": model.answers(rows.test.fields)}, rows.score(answers), details, model)

@@ -240,7 +240,7 @@ class Pages:
             task=task,
             tasks=settings.run.tasks,
             session=session,
-            multiple=settings.data.tasks[task].kind == "multilabel",
+            multiple=settings.data.tasks[task].several,
             counts=counts,
             problem=problem,
             shares=shares,

@@ -8,7 +8,7 @@ from typing import Any
 from components.data.tasks.data import Split
 from components.data.tasks.examples import read_split
 from components.data.tasks.kinds import find_kind, scoring_for
-from components.data.tasks.mistakes import Mistake, has_confusion, mistakes
+from components.data.tasks.mistakes import Mistake, mistakes
 from components.data.tasks.results import read_answers
 from components.evaluation.aggregates import SELECTION, rows_of_selection
 from components.pages.project import Project
@@ -95,7 +95,8 @@ def read_errors(project: Project, task: str, wanted: Mapping[str, str]) -> Error
     held = None if split_name == "test" else rows_of_selection(examples, facts)
     split = read_split(examples, "test") if held is None else held(budget, seed)
     given = answers[system, budget, seed]
-    errors = mistakes(split, given, kind=facts.kind, labels=facts.labels)
+    scoring = scoring_for(facts.kind, facts.labels)
+    errors = mistakes(split, given, scoring)
     choice = Choice(
         task,
         system,
@@ -107,7 +108,7 @@ def read_errors(project: Project, task: str, wanted: Mapping[str, str]) -> Error
         slice=_known(wanted.get("slice", ""), sorted({name for name in split.slices if name}), ""),
         start=max(0, int(start)) if (start := wanted.get("start", "0")).isdecimal() else 0,
     )
-    confused, pairs = has_confusion(facts.kind), Counter((entry.true, entry.predicted) for entry in errors)
+    counts, pairs = scoring.confusion(split.targets, given), Counter((entry.true, entry.predicted) for entry in errors)
     return Errors(
         choice,
         names,
@@ -115,9 +116,9 @@ def read_errors(project: Project, task: str, wanted: Mapping[str, str]) -> Error
         seeds,
         len(split),
         [entry for entry in errors if _selected(entry, choice)],
-        labels=facts.labels if confused and len(facts.labels) <= CLASSES else (),
-        counts=scoring_for(facts.kind, facts.labels).confusion(split.targets, given) if confused else None,
-        pairs=[(*pair, count) for pair, count in pairs.most_common(PAIRS)] if confused else (),
+        labels=facts.labels if counts is not None and len(facts.labels) <= CLASSES else (),
+        counts=counts,
+        pairs=[(*pair, count) for pair, count in pairs.most_common(PAIRS)] if counts is not None else (),
         slices=_slices(split, errors),
         separator=find_kind(facts.kind).io.separator,
     )

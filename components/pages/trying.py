@@ -16,8 +16,7 @@ from components.data.formats.words import words_of
 from components.data.tasks.budgets import sample_rows
 from components.data.tasks.data import Answer, Fields
 from components.data.tasks.examples import TaskFacts, read_split, strata_of
-from components.data.tasks.kinds import find_kind
-from components.data.tasks.mistakes import target_in_words
+from components.data.tasks.kinds import find_kind, scoring_for
 from components.data.tasks.task_io import TaskIO
 from components.learners.abstention import share_at
 from components.learners.domain import Domain
@@ -160,12 +159,13 @@ class Similar:
         if not vectorizer.terms:  # no row has a word
             return []
         cosines = np.asarray((matrix @ vectorizer.matrix([text]).T).todense()).ravel()
+        scoring = scoring_for(facts.kind, facts.labels)
         best = np.argsort(-cosines, kind="stable")[:NEAREST]
         learned = _learned(split, facts, budget=budget, seeds=seeds)
         return [
             Neighbour(
                 find_kind(facts.kind).io.separator.join(split.fields[row]),
-                target_in_words(facts.kind, split.fields[row], split.targets[row], facts.labels),
+                scoring.in_words(split.fields[row], split.targets[row]),
                 float(cosines[row]),
                 None if learned is None else int(row) in learned,
             )
@@ -185,8 +185,6 @@ def _learned(split: Any, facts: TaskFacts, *, budget: int, seeds: Sequence[int])
 
 #: Maximum number of predictions for one explanation; of longer texts, neighbouring words are removed together.
 MOST: Final = 160
-#: Kinds whose answers are probabilities of labels or a number.
-KINDS: Final = ("classification", "pair", "multilabel", "similarity", "regression")
 
 
 @dataclass(frozen=True)
@@ -228,7 +226,7 @@ def explain(classifier: Classifier, fields: Fields, answer: Answer) -> Explanati
         for start in range(0, len(spans), max(size, 1))
         if len(group := spans[start : start + size]) < len(spans)
     ]
-    if classifier.kind not in KINDS or not removed:
+    if not {"probabilities", "value"} & find_kind(classifier.kind).io.outputs.keys() or not removed:
         return None
     index = int(answer.argmax()) if len(answer) > 1 else 0
     answers = classifier.answer([_without(fields, part, group) for part, group in removed])

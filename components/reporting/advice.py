@@ -7,12 +7,12 @@ from urllib.parse import urlencode
 
 import numpy as np
 
-from components.core.steps import LABELLED_KINDS, step
+from components.core.steps import step
 from components.data.scoring.base import title
 from components.data.scoring.intervals import inseparable_pairs
 from components.data.tasks.kinds import find_kind
 from components.settings.section import BASELINE
-from components.settings.tasks import budget_name
+from components.settings.tasks import LABELLED, budget_name
 
 #: Gain of the primary metric between the two largest label budgets from which more labels are advised.
 GAIN = 0.01
@@ -50,7 +50,7 @@ def summary(task: str, evaluation: Mapping[str, Any], decision: Mapping[str, Any
         "served": f"{served}.",
         "reasons": grounds(decision),
         "mistakes": evaluation.get("mistakes", {}),
-        "separator": find_kind(evaluation.get("kind", LABELLED_KINDS[0])).io.separator.replace("\n", " / "),
+        "separator": find_kind(evaluation.get("kind", LABELLED[0])).io.separator.replace("\n", " / "),
         "steps": [asdict(each) for each in advice(task, evaluation, system=champion_of(decision))],
     }
 
@@ -128,7 +128,7 @@ def _labels(task: str, evaluation: Mapping[str, Any], cells: Sequence[Mapping[st
             line = f"data: {{tasks: {{{task}: {{budgets: {[*budgets, larger]}}}}}}}"
             return Advice(f"{text}{last:.3f}.", f"headstart retrain{flags}", line=line)
         text = f"Label more texts: {more}, {metric} rose from {first:.3f} to {last:.3f}."
-        suggested = evaluation.get("kind", LABELLED_KINDS[0]) in LABELLED_KINDS
+        suggested = evaluation.get("kind", LABELLED[0]) in LABELLED
         return Advice(text, f"{step('suggest', task=task)}{flags}" if suggested else f"{step('ui')}{flags}")
     text = f"Look at the errors before labelling more: {more}, {metric} did not rise ({first:.3f} to {last:.3f})."
     return Advice(text, f"{step('ui')}{flags}", f"/errors?{urlencode({'task': task})}")

@@ -10,21 +10,23 @@ from typing import Any, Final
 from components.core.artifacts import digest_file, partial_path
 from components.core.errors import ConfigError, DataError, nearest
 from components.core.outputs import check_output, discard, named_output
-from components.data.formats.annotations.hub import column_names
+from components.data.formats.annotations.hub import read_hub
 from components.data.formats.annotations.records import CharSpan, PredictedRow
-from components.data.formats.annotations.tables import form_named
+from components.data.formats.annotations.tables import WRITERS, check_written
 from components.data.formats.jsontables import parse_json
 from components.data.formats.lines import Reading
-from components.data.formats.rows import open_rows, read_columns
-from components.data.formats.tables import Layout
+from components.data.formats.rows import open_rows
+from components.data.formats.tables import Opening
 from components.data.formats.words import spans_of, words_of
 from components.learners.prediction import Predicted
 from components.learners.writing import write_errors
 from components.serving.parts import KIND, LoadableModel, PartOptions, predict_parts
 from components.settings.detection import is_saved
+from components.settings.formats import FORMATS
+from components.settings.tasks import has
 
-#: Kinds whose predictions the tools can show.
-KINDS: Final = ("classification", "multilabel", "tagging")
+#: Kinds whose predictions all tools can show.
+KINDS: Final = FORMATS["doccano"].kinds
 _ROW, _TEXT, _BOUNDS, _WHERE = "_row", "_text", "_bounds", "_where"
 
 
@@ -35,7 +37,7 @@ def predict_annotations(
     csv, tsv, jsonl or parquet; tasks of Label Studio (.json), or a folder that `save_to_disk` has written. A text that
     is to be tagged is split into words as training data are."""
     source, output, rejects = Path(source), Path(output), options.rejects
-    written = form_named(form, output)
+    check_written(form, output)
     if model.kind not in KINDS:
         raise ConfigError(
             f"{form}: cannot express predictions of a {model.kind} task; write csv, tsv, jsonl or parquet without "
@@ -48,14 +50,14 @@ def predict_annotations(
         check_output(path, overwrite=overwrite)
     with write_errors(output):
         output.parent.mkdir(parents=True, exist_ok=True)
-    _write_texts(source, texts, tagging=model.kind == "tagging", column=_column(model.kind, options.columns))
+    _write_texts(source, texts, tagging=has(model.kind, "words"), column=_column(model.kind, options.columns))
     of_texts = replace(options, columns={}, overwrite=True, every_output=True, origin=(source, _WHERE))
     done = predict_parts(texts, predicted, model=model, options=of_texts)
     if rejects is not None and rejects.exists():
         _restore_rejects(rejects)
     with write_errors(output):
-        with named_output(output, kind=None if written.suffix else KIND, overwrite=overwrite) as draft:
-            written.write(draft.path, _rows(predicted), model=model.name)
+        with named_output(output, kind=None if output.suffix else KIND, overwrite=overwrite) as draft:
+            WRITERS[form](draft.path, _rows(predicted), model=model.name)
             if interface is not None:
                 text = (made := draft.path.with_suffix(".xml")).read_text(encoding="utf-8")
                 made.unlink()
@@ -67,7 +69,7 @@ def predict_annotations(
 
 
 def _column(kind: str, given: Mapping[str, str]) -> str | None:
-    names = ("words", "text") if kind == "tagging" else ("text",)
+    names = ("words", "text") if has(kind, "words") else ("text",)
     if unknown := sorted(given.keys() - set(names)):
         raise ConfigError(f"the task has no input {unknown[0]!r}{nearest(unknown[0], names)}")
     return next((given[name] for name in names if name in given), None)
@@ -110,9 +112,7 @@ def _input(row: Mapping[str, Any], where: str, *, tagging: bool, column: str | N
 
 def _source_rows(source: Path) -> Iterator[tuple[str, Mapping[str, Any]]]:
     if source.is_dir() and is_saved(source):
-        names = column_names(source)
-        for number, values in read_columns(source, "datasets", names, Layout(nested=True), Reading()):
-            yield f"{source}, row {number}", dict(zip(names, values, strict=True))
+        yield from read_hub(Opening(source)).rows
     elif not source.is_file():
         raise DataError(f"{source}: " + ("is a folder, not a file" if source.is_dir() else "does not exist"))
     elif source.suffix == ".json":

@@ -5,11 +5,11 @@ import json
 import re
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Any, Final
 
 import yaml
 
-from components.settings.formats import SUFFIXES, is_table
+from components.settings.formats import by_name, is_table
 
 #: Files of a split that `save_to_disk` has written, and of a repository of a data set.
 STATE: Final = "state.json"
@@ -17,15 +17,10 @@ INFO: Final = "dataset_info.json"
 SPLITS: Final = "dataset_dict.json"
 INFOS: Final = "dataset_infos.json"
 README: Final = "README.md"
-_SUFFIXES: Final = frozenset(
-    suffix for suffix, name in SUFFIXES.items() if name == "datasets" or (is_table(name) and name != "workbook")
-)
 #: Bytes of a file that are read; the first record of an export is shorter.
 _HEAD: Final = 1 << 20
 #: Members that only Prodigy writes.
-_PRODIGY: Final = ("_input_hash", "_task_hash")
-
-Detected = Literal["datasets", "label-studio", "doccano", "prodigy"]
+_PRODIGY: Final = {"_input_hash", "_task_hash"}
 
 
 def exists(path: Path) -> bool:
@@ -33,7 +28,7 @@ def exists(path: Path) -> bool:
     return path.exists() or ("*" in path.name and any(path.parent.glob(path.name)))
 
 
-def detected(path: Path, *, kind: str) -> Detected | None:
+def detected(path: Path, *, kind: str) -> str | None:
     """The format of a file or folder by its content; None if its suffix decides.
 
     Args:
@@ -52,31 +47,25 @@ def detected(path: Path, *, kind: str) -> Detected | None:
     return None
 
 
-@lru_cache(maxsize=256)
-def _of_json(path: str, kind: str, size: int, changed: int) -> Detected | None:
+@lru_cache
+def _of_json(path: str, kind: str, size: int, changed: int) -> str | None:
     with open(path, encoding="utf-8-sig", errors="replace") as file:  # noqa: PTH123 -- the key of the cache is a str
         head = file.read(_HEAD).lstrip()
     whole = path.lower().endswith(".json")
     if whole and not head.startswith("["):
         return None
-    record = _first(head.removeprefix("[").lstrip() if whole else head)
-    if record is None:
+    try:
+        record, _ = json.JSONDecoder().raw_decode(head.removeprefix("[").lstrip() if whole else head)
+    except (ValueError, RecursionError):
+        return None
+    if not isinstance(record, dict):
         return None
     if whole:
         full = "data" in record and ("annotations" in record or "completions" in record)
         return "label-studio" if full or {"annotation_id", "annotator"} <= record.keys() else None
-    if any(name in record for name in _PRODIGY):
+    if record.keys() & _PRODIGY:
         return "prodigy"
     return "doccano" if _is_doccano(record, kind) else None
-
-
-def _first(head: str) -> dict[str, Any] | None:
-    """The first object of a text."""
-    try:
-        record, _ = json.JSONDecoder().raw_decode(head)
-    except (ValueError, RecursionError):
-        return None
-    return record if isinstance(record, dict) else None
 
 
 def _is_doccano(record: dict[str, Any], kind: str) -> bool:
@@ -130,7 +119,8 @@ def holds_tables(folder: Path) -> bool:
 
 
 def _is_table(file: Path) -> bool:
-    return file.suffix in _SUFFIXES and not file.name.startswith(".")
+    form = by_name(file.name)
+    return (form == "datasets" or (is_table(form) and form != "workbook")) and not file.name.startswith(".")
 
 
 def _in_repository(path: Path) -> bool:

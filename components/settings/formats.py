@@ -5,8 +5,9 @@ A format is an entry here and a reader in `components.data.formats.rows`.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Final
 
 #: Keys of columns that any table can have.
@@ -29,6 +30,11 @@ class Format:
         table: whether it is a table whose columns have names or numbers.
         corpus: whether a corpus can have such files.
         tool: whether an annotation tool exports it, whose spans are characters.
+        only: key -> the values that it can have.
+        unit: what a row is called in messages.
+        id: column of a row's id, if the format has one.
+        tagging: columns of the words and of the tags, unless they are named.
+        written: suffix of files of predictions in this format; empty: of a folder. None: there are none.
     """
 
     kinds: tuple[str, ...]
@@ -37,34 +43,67 @@ class Format:
     table: bool = False
     corpus: bool = False
     tool: bool = False
+    only: Mapping[str, tuple[str | None, ...]] = field(default_factory=dict)
+    unit: str = "line"
+    id: str | None = None
+    tagging: tuple[str, str] = ("words", "tags")
+    written: str | None = None
 
 
+_SPANS: Final = ("text", "label")
 FORMATS: Final = {
     "csv": Format((*_LINES, "choice"), FORMAT_KEYS, (".csv",), table=True, corpus=True),
     "tsv": Format((*_LINES, "choice"), FORMAT_KEYS, (".tsv", ".tab"), table=True, corpus=True),
     "jsonl": Format(_NESTED, _PLACES | {"encoding"}, (".jsonl", ".ndjson"), table=True, corpus=True),
-    "json": Format(_NESTED, suffixes=(".json",), table=True),
-    "parquet": Format(_NESTED, suffixes=(".parquet",), table=True, corpus=True),
+    "json": Format(_NESTED, suffixes=(".json",), table=True, unit="row"),
+    "parquet": Format(_NESTED, suffixes=(".parquet",), table=True, corpus=True, unit="row"),
     "workbook": Format(
         (*_LINES, "choice"),
         _PLACES | {"header"},
         (".xlsx", ".xlsm", ".xlsb", ".xls", ".ods"),
         table=True,
         corpus=True,
+        unit="row",
     ),
-    "parallel": Format(_LINES, _PLACES | {"encoding"}),
-    "datasets": Format(_NESTED, suffixes=(".arrow",)),
-    "label-studio": Format(_LINES, tool=True),
-    "doccano": Format(_TAGGED, tool=True),
-    "prodigy": Format(_TAGGED, tool=True),
+    "parallel": Format(_LINES, _PLACES | {"encoding"}, tagging=("seq.in", "seq.out")),
+    "datasets": Format(_NESTED, suffixes=(".arrow",), unit="row", written=""),
+    "label-studio": Format(_LINES, tool=True, unit="task", tagging=_SPANS, written=".json"),
+    "doccano": Format(_TAGGED, tool=True, tagging=_SPANS, written=".jsonl"),
+    "prodigy": Format(_TAGGED, tool=True, tagging=_SPANS, written=".jsonl"),
     "label-first": Format(("classification", "multilabel"), frozenset(("encoding",))),
-    "classes": Format(("classification",), frozenset(("encoding",))),
-    "conll": Format(("tagging",), frozenset(("delimiter", "encoding")), (".conll", ".bio", ".iob")),
-    "conllu": Format(("tagging",), suffixes=(".conllu",)),
-    "squad": Format(("questions",), frozenset(("slice", "group"))),
+    "classes": Format(("classification",), frozenset(("encoding",)), unit="text"),
+    "conll": Format(
+        ("tagging",),
+        frozenset(("delimiter", "encoding")),
+        (".conll", ".bio", ".iob"),
+        id="sent_id",
+        tagging=("0", "-1"),
+    ),
+    "conllu": Format(
+        ("tagging",), suffixes=(".conllu",), only={"words": (None, "form")}, id="sent_id", tagging=("form", "upos")
+    ),
+    "squad": Format(
+        ("questions",),
+        frozenset(("slice", "group")),
+        only={"slice": (None, "title"), "group": (None, "auto", "title")},
+        unit="question",
+        id="id",
+    ),
 }
-#: Suffix -> format.
-SUFFIXES: Final = {suffix: name for name, format in FORMATS.items() for suffix in format.suffixes}
+
+
+def suffix_of(name: str) -> str:
+    """The suffix of a file's name that says its format: `.jsonl` of `A.JSONL.gz`; empty if there is none."""
+    name = name.lower()
+    for packed in (".gz", ".zst", ".zip"):
+        name = name.removesuffix(packed)
+    return Path(name).suffix
+
+
+def by_name(name: str) -> str:
+    """The format that the name of a file says; empty if it says none."""
+    suffix = suffix_of(name)
+    return next((form for form, format in FORMATS.items() if suffix in format.suffixes), "")
 
 
 def is_table(name: str) -> bool:

@@ -11,13 +11,11 @@ from pydantic import BeforeValidator, Field, field_validator, model_validator
 
 from components.core.errors import nearest
 from components.settings.detection import detected, files_of_split, holds_tables
-from components.settings.formats import FORMAT_KEYS, FORMATS, SUFFIXES, holding
+from components.settings.formats import FORMAT_KEYS, FORMATS, by_name, holding, suffix_of
 from components.settings.section import Positive, Section
 
 #: Number that represents the budget `all`.
 ALL = -1
-#: Kinds of task whose rows are one text, as documents are.
-OF_ONE_TEXT = frozenset(("classification", "multilabel", "regression"))
 #: `task`: the texts of the train split, without their labels; `domain`: the documents of `data.domain`; or `both`.
 #: Texts of dev and test are left out. Documents are for kinds with one text per row.
 TextSource = Literal["task", "domain", "both"]
@@ -49,6 +47,17 @@ KINDS: dict[str, tuple[str, ...]] = {
     "questions": ("question", "context", "answers", "wrong_spans"),
     "choice": ("text", "choices", "label", "answer"),
 }
+
+
+def has(kind: str, key: str) -> bool:
+    """Whether a kind of task has a key, which says what its rows hold."""
+    return key in KINDS.get(kind, ())
+
+
+#: Kinds of task whose rows are one text, as documents are.
+OF_ONE_TEXT = frozenset(kind for kind in KINDS if has(kind, "text") and not has(kind, "choices"))
+#: Kinds whose rows have labels that a person gives.
+LABELLED = tuple(kind for kind in KINDS if has(kind, "label") and not has(kind, "choices"))
 _KIND_KEYS = frozenset(key for keys in KINDS.values() for key in keys)
 
 
@@ -188,6 +197,16 @@ class TaskSource(Section):
         return [name for files in (getattr(self, split), *further) for name in _named(files)]
 
     @property
+    def several(self) -> bool:
+        """Whether a row has any number of labels."""
+        return has(self.kind, "labels")
+
+    @property
+    def texts(self) -> tuple[str, ...]:
+        """The columns of the text, or of the two texts, of a row with labels."""
+        return (self.first, self.second) if has(self.kind, "second") else (self.text,)
+
+    @property
     def slice_column(self) -> str | None:
         """The column of the slices: `slice`, or a column of languages."""
         return self.languages if isinstance(self.languages, str) else self.slice
@@ -231,14 +250,10 @@ class TaskSource(Section):
             return self.format
         if collected := detected(path, kind=self.kind):
             return collected
-        name = Path(path.name.lower().removesuffix(".gz").removesuffix(".zst").removesuffix(".zip"))
-        if name.suffix == ".json":
-            return "squad" if self.kind == "questions" else "json"
-        if not name.suffix:
-            return "parallel"
-        if name.suffix not in SUFFIXES:
+        form = by_name(path.name) if suffix_of(path.name) else "parallel"
+        if not form:
             raise ValueError(f"the suffix of {path.name!r} is unknown; set format to one of {', '.join(FORMATS)}")
-        return SUFFIXES[name.suffix]
+        return "squad" if form == "json" and self.kind == "questions" else form
 
     def located(self, file: str) -> list[Path]:
         """The files that an entry of a split names: one, or the files of a split of a Hugging Face data set."""
@@ -328,15 +343,15 @@ class TaskSource(Section):
         if isinstance(self.languages, dict) and self.language in self.languages:
             problems.append(f"languages: {self.language!r} is the language of test already; set language to another")
         problems += self._documents_that_fit(formats)
-        if "squad" in formats and self.slice not in (None, "title"):
-            problems.append(f"slice can only be title in format squad; found {self.slice!r}")
-        if "squad" in formats and self.group not in (None, AUTO, "title"):
-            problems.append(f"group can only be title in format squad; found {self.group!r}")
+        problems += [
+            f"{key} can only be {allowed[-1]} in format {name}; found {value!r}"
+            for name in formats
+            for key, allowed in FORMATS[name].only.items()
+            if (value := getattr(self, key)) not in allowed
+        ]
         tools = [name for name in formats if FORMATS[name].tool]
         if tools and self.scheme != "bio":
             problems.append(f"scheme has no effect in format {tools[0]}, whose spans are characters; remove it")
-        if "conllu" in formats and self.words not in (None, "form"):
-            problems.append(f"words can only be form in format conllu; found {self.words!r}")
         if self.labels is not None and "label" in self.model_fields_set:
             problems.append("set either label (one column) or labels (one column of 0 and 1 each)")
         return problems

@@ -16,6 +16,7 @@ from components.data.tasks.examples import read_facts, read_split
 from components.models.encoder import Encoder
 from components.models.static import StaticVectors
 from components.serving.generation import nearest_words
+from components.settings.tasks import has
 from components.studies.frame import EncoderName, Measured, Outputs, Row, Sheet
 from components.studies.words import of_letters
 from components.tokenization import Tokenizer
@@ -97,7 +98,7 @@ def parts_of_speech(outputs: Outputs, task: str) -> dict[str, str]:
     """Word of the train split of a tagging task -> its most frequent tag."""
     directory = outputs.of("examples", outputs.task(task))
     facts, train = read_facts(directory), read_split(directory, "train")
-    if facts.kind != "tagging":
+    if not has(facts.kind, "words"):
         raise ConfigError(f"--tags: {task} is no task of tagging")
     counts = defaultdict[str, Counter[str]](Counter)
     for fields, targets in zip(train.fields, train.targets, strict=True):

@@ -42,6 +42,7 @@ from components.models import family as family_named
 from components.models.encoder import Encoder
 from components.serving.generation import GAP, require_output_layer
 from components.serving.likelihood import Gap, causal_log_probs, gap_between, masked_log_probs
+from components.settings.tasks import has
 from components.studies.frame import EncoderName, Measured, Outputs, Row, Sheet, Task, rate
 from components.tokenization import Tokenizer
 from components.tokenization.special import UNK
@@ -231,9 +232,9 @@ def zero_shot(
     facts = read_facts(directory)
     if facts.kind not in KINDS:
         raise ConfigError(f"{name}: {facts.kind} has no candidate answers; zero-shot supports {', '.join(KINDS)}")
-    template = Prompt.of(prompt, parts=("text", "second") if facts.kind == "pair" else ("text",))
+    template = Prompt.of(prompt, parts=("text", "second")[: 1 + has(facts.kind, "second")])
     # The answers of a choice differ by row.
-    words = [] if facts.kind == "choice" else list(label_words(facts.labels, answers).values())
+    words = list(label_words(facts.labels, answers).values())
     if shots and not words:
         raise ConfigError("--shots: the answers of a choice differ by row; set it to 0")
     shown = template.lines(_demonstrations(read_split(directory, "train"), words, shots)) if shots else ""

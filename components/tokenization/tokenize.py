@@ -28,9 +28,9 @@ from components.core.progress import Progress
 from components.data.formats import corpus
 from components.data.ingestion.matching import HeldOut
 from components.data.segmenters import SEGMENTERS, insert_spaces
-from components.data.tasks.data import Fields
+from components.data.tasks.data import Fields, row_texts
 from components.data.tasks.examples import read_rows_without_label
-from components.data.tasks.judged import read_judged, texts_of
+from components.data.tasks.judged import read_judged
 from components.data.tasks.results import read_columns
 from components.settings.cluster import ClusterSettings
 from components.settings.section import Section
@@ -301,7 +301,7 @@ def task_tokens(job: TaskTokensJob) -> Path:
 
 
 def _distinct(kind: str, rows: Iterable[Fields]) -> list[str]:
-    return list(dict.fromkeys(text for fields in rows for text in texts_of(kind, fields)))
+    return list(dict.fromkeys(text for fields in rows for text in row_texts(kind, fields) if text.strip()))
 
 
 def _rows(examples: Path, split: str) -> list[Fields]:

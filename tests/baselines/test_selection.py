@@ -21,10 +21,10 @@ from components.data.tasks.kinds import scoring_for
 from components.data.tasks.results import OUT_OF_FOLD, best_score, read_answers
 from components.learners import select
 from components.learners.base import Candidate, Rows
-from components.learners.baselines.base import CLASSIFICATION
 from components.learners.baselines.stage import BaselineJob, baseline
 from components.learners.select import choose, predict
 from components.learners.words.classifier import load_words
+from components.learners.words.systems import SYSTEMS
 from components.settings.tasks import TaskSource
 from tests.example_task import ROWS, rows, write_jsonl
 
@@ -163,7 +163,7 @@ def test_the_answer_to_a_row_does_not_depend_on_its_own_label(task):
     facts, train = read_facts(task), read_split(task, "train")
     scoring = scoring_for(facts.kind, facts.labels)
     folds = folds_of(strata_of(train, facts.kind), 3, seed=0)
-    system = CLASSIFICATION.usual["tfidf-words"]
+    system = SYSTEMS["classification"]["tfidf-words"]
     data = Rows(train, np.arange(len(train)), train.take([]), train, facts.labels, scoring, folds)
     actual = predict(system, data)
     rest = train.take(np.flatnonzero(folds != 1))

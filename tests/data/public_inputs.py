@@ -11,9 +11,17 @@ import json
 import zipfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Final
 from xml.sax.saxutils import escape
 
+import pytest
+
+from components.cli.common import InitOptions
+from components.cli.onboarding.command import init
+from components.data.tasks.kinds import find_kind
+from components.settings.loading import load_params
+from components.settings.tasks import TaskSource
 from headstart.tasks import TaskRows
 
 _SENTENCES: Final = (
@@ -405,6 +413,25 @@ CASES: Final[tuple[Case, ...]] = (
     Case("lines.json", jsonl(lambda text, label: {"text": text, "label": label})),
     Case("table.txt", delimited("\t").encode()),
 )
+
+
+def made(file: Path, folder: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[str, TaskSource, str]:
+    """The task that `init` has made in a new folder, and what it has printed."""
+    (root := folder / "project").mkdir()
+    monkeypatch.chdir(root)
+    said = "\n".join(init(InitOptions(file), root=root))
+    ((name, source),) = load_params(root / "params.yaml").data.tasks.items()
+    return name, source, said
+
+
+def rows_of(name: str, source: TaskSource) -> list[tuple[tuple[str, ...], list[Any]]]:
+    """The rows that a run reads, sorted, with the names of their labels or their numbers."""
+    read = find_kind(source.kind).read(name, source)
+    return sorted(
+        (fields, [read.labels[int(number)] for number in target] if read.labels else target.tolist())
+        for split in (read.train, read.dev, read.test)
+        for fields, target in zip(split.fields, split.targets, strict=True)
+    )
 
 
 def targets_of(task: TaskRows) -> list[Any]:

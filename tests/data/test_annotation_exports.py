@@ -6,16 +6,13 @@ from typing import Any
 
 import pytest
 
-from components.cli.common import InitOptions
-from components.cli.onboarding.command import init
 from components.cli.onboarding.splits import split_files
 from components.core.errors import DataError
 from components.data.facts import Facts
 from components.data.sampling import read_rows
 from components.data.tasks.kinds import find_kind
 from components.data.understanding import understand
-from components.settings.loading import load_params
-from tests.data.public_inputs import LABELS, TEXTS
+from tests.data.public_inputs import LABELS, TEXTS, made
 
 Row = Callable[[str, str, int], dict[str, Any]]
 
@@ -153,17 +150,13 @@ def test_an_export_is_recognised_and_read(name, tmp_path, monkeypatch):
     (tmp_path / file).write_text(content)
     rows = read_rows(tmp_path / file)
     assert (rows.format, understand(rows).keys) == (form, understand(rows).keys | keys)
-    root = tmp_path / "project"
-    root.mkdir()
-    monkeypatch.chdir(root)
-    said = init(InitOptions(tmp_path / file), root=root)
-    ((task, source),) = load_params(root / "params.yaml").data.tasks.items()
+    task, source, said = made(tmp_path / file, tmp_path, monkeypatch)
     facts = Facts(source.kind, find_kind(source.kind).read(task, source))
     assert source.kind == keys["kind"] and sum(facts.rows.values()) == len(TEXTS)
     if keys["kind"] == "tagging":
         return
     assert sorted(facts.classes) == (["accept", "reject"] if "yes" in name else ["bad", "good"])
-    assert any("2 classes" in line for line in said)
+    assert "2 classes" in said
     assert split_files(tmp_path / file) == {"train": tmp_path / file}
 
 

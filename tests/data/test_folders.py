@@ -9,11 +9,9 @@ from components.cli.onboarding.command import init
 from components.core.errors import DataError
 from components.data.checks.measure import task_units
 from components.data.formats.rows import open_rows
-from components.data.tasks.kinds import find_kind
 from components.labelling.rows import read_rows
-from components.settings.loading import load_params
 from headstart.tasks import read_task
-from tests.data.public_inputs import LABELS, TEXTS, targets_of
+from tests.data.public_inputs import LABELS, TEXTS, made, rows_of, targets_of
 
 ROWS = list(zip(TEXTS, LABELS, strict=True))
 
@@ -68,25 +66,16 @@ FOLDERS = [class_folders, class_files, class_suffixes, parallel, parallel_splits
 
 @pytest.mark.parametrize("make", FOLDERS)
 def test_a_folder_is_read(make, tmp_path, monkeypatch):
-    data, root = tmp_path / "reviews", tmp_path / "project"
+    data = tmp_path / "reviews"
     make(data)
-    root.mkdir()
-    monkeypatch.chdir(root)
-    init(InitOptions(data), root=root)
-    ((name, source),) = load_params(root / "params.yaml").data.tasks.items()
-    examples = find_kind(source.kind).read(name, source)
-    parts = [examples.train, examples.dev, examples.test]
-    assert sorted(
-        (fields[0], examples.labels[int(target[0])])
-        for split in parts
-        for fields, target in zip(split.fields, split.targets, strict=True)
-    ) == sorted(ROWS)
+    name, source, _ = made(data, tmp_path, monkeypatch)
+    assert [(text, label) for (text,), (label,) in rows_of(name, source)] == sorted(ROWS)
     assert [unit.name for unit in task_units(name, source)] == [f"{name} {split}" for split in ("train", "dev", "test")]
     assert sorted((row.fields[0], *(row.labels or ())) for row in read_rows(name, source)) == sorted(ROWS)
     if "test" not in source.model_fields_set or source.test is None:
         task = read_task(str(data), text=None, label=None, kind=None, language=None)
         assert sorted(zip((fields[0] for fields in task.fields), targets_of(task), strict=True)) == sorted(ROWS)
-        rows = [row for _, row in open_rows(root / source.path / str(source.train)).rows]
+        rows = [row for _, row in open_rows(Path(source.path) / str(source.train)).rows]
         assert sorted(row["text"] for row in rows) == sorted(TEXTS)
 
 

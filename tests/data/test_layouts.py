@@ -5,24 +5,20 @@ import re
 import shlex
 import subprocess
 import sys
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from components.cli.common import InitOptions
-from components.cli.onboarding.command import init
 from components.core.errors import DataError
-from components.data.formats.layouts import rows_of
+from components.data.formats.layouts import rows_of as laid
 from components.data.formats.rows import open_rows
 from components.data.sampling import read_rows
 from components.data.tasks.kinds import find_kind
 from components.data.understanding import understand
-from components.settings.loading import load_params
 from components.settings.tasks import TaskSource
 from headstart.tasks import read_task
-from tests.data.public_inputs import targets_of
+from tests.data.public_inputs import made, rows_of, targets_of
 
 GREET, BYE = ["hello there", "good morning", "hi you", "hey friend"], ["see you", "bye now", "until then"]
 INTENTS = [(text, "greet") for text in GREET] + [(text, "bye") for text in BYE]
@@ -134,22 +130,6 @@ QUESTIONS = {
 }
 
 
-def made(document: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Any, Any, str]:
-    """The labelled rows of a task that `init` has made, its settings and what was printed."""
-    (tmp_path / "project").mkdir()
-    file = tmp_path / "data.json"
-    file.write_text(json.dumps(document))
-    monkeypatch.chdir(tmp_path / "project")
-    said = "\n".join(init(InitOptions(file), root=tmp_path / "project"))
-    ((name, source),) = load_params(tmp_path / "project" / "params.yaml").data.tasks.items()
-    return find_kind(source.kind).read(name, source), source, said
-
-
-def labelled(read: Any) -> list[tuple[Any, Any]]:
-    parts = [(fields, target) for split in (read.train, read.dev, read.test) for fields, target in split_rows(split)]
-    return sorted((fields, [read.labels[int(number)] for number in target]) for fields, target in parts)
-
-
 def split_rows(split: Any) -> list[tuple[Any, Any]]:
     return list(zip(split.fields, split.targets, strict=True))
 
@@ -157,9 +137,10 @@ def split_rows(split: Any) -> list[tuple[Any, Any]]:
 @pytest.mark.parametrize("name", CLASSIFIED)
 def test_texts_with_intents(name, tmp_path, monkeypatch):
     document = CLASSIFIED[name]
-    read, source, said = made(document, tmp_path, monkeypatch)
-    assert (source.kind, labelled(read)) == ("classification", sorted(((text,), [intent]) for text, intent in INTENTS))
-    assert "layout: " in said
+    (tmp_path / "data.json").write_text(json.dumps(document))
+    task, source, said = made(tmp_path / "data.json", tmp_path, monkeypatch)
+    assert source.kind == "classification" and "layout: " in said
+    assert rows_of(task, source) == sorted(((text,), [intent]) for text, intent in INTENTS)
     for data in (document, str(tmp_path / "data.json")):
         task = read_task(data, text=None, label=None, kind=None, language=None)
         assert (task.kind, sorted(zip(task.fields, targets_of(task), strict=True))) == (
@@ -218,7 +199,7 @@ def test_questions_with_other_names(name, tmp_path):
     ],
 )
 def test_other_documents_are_no_layout(document):
-    assert not rows_of(document).said
+    assert not laid(document).said
 
 
 def test_a_list_of_objects_is_named_with_a_line_that_converts_it(tmp_path):

@@ -1,23 +1,19 @@
-"""A format that is a reader and two lines is read by every entry point."""
+"""A format that is a reader and an entry is read by every entry point."""
 
 from pathlib import Path
 
 import pytest
 
-from components.cli.common import InitOptions
-from components.cli.onboarding.command import init
 from components.data.checks.measure import task_units
 from components.data.formats import kinds, rows
 from components.data.formats.lines import Reading
 from components.data.formats.tables import Opening, Rows
 from components.data.ingestion import readers
-from components.data.tasks.kinds import find_kind
 from components.labelling.rows import read_rows
 from components.settings import formats, tasks
 from components.settings.data import CorpusSource
-from components.settings.loading import load_params
 from headstart.tasks import read_task
-from tests.data.public_inputs import targets_of
+from tests.data.public_inputs import made, rows_of, targets_of
 
 TEXTS = [
     f"the {word} room was {tone} {number}"
@@ -38,9 +34,7 @@ def read_toy(file: Opening) -> Rows:
 def toy(monkeypatch, tmp_path) -> Path:
     format = formats.Format(("classification",), suffixes=(".toy",), table=True, corpus=True)
     monkeypatch.setitem(formats.FORMATS, "toy", format)
-    monkeypatch.setitem(formats.SUFFIXES, ".toy", "toy")
-    monkeypatch.setitem(readers.FORMS, ".toy", "toy")
-    monkeypatch.setitem(rows.FORMATS, "toy", rows.Format(read_toy))
+    monkeypatch.setitem(rows.READERS, "toy", read_toy)
     path = tmp_path / "reviews.toy"
     path.write_text("".join(f"{label} -> {text}\n" for text, label in zip(TEXTS, LABELS, strict=True)))
     return path
@@ -50,16 +44,9 @@ def test_a_new_format_is_read_by_every_entry_point(toy, tmp_path, monkeypatch):
     assert kinds.form_of(toy) == "toy"
     assert [row["text"] for _, row in rows.open_rows(toy).rows] == TEXTS
     assert [text for _, text, _ in readers.read_texts(toy, CorpusSource(path=str(toy)), Reading())] == TEXTS
-    root = tmp_path / "project"
-    root.mkdir()
-    monkeypatch.chdir(root)
-    list(init(InitOptions(toy), root=root))
-    ((name, source),) = load_params(Path("params.yaml")).data.tasks.items()
+    name, source, _ = made(toy, tmp_path, monkeypatch)
     assert (source.kind, source.label) == ("classification", "verdict")
-    examples = find_kind(source.kind).read(name, source)
-    assert sorted(
-        fields[0] for part in (examples.train, examples.dev, examples.test) for fields in part.fields
-    ) == sorted(TEXTS)
+    assert [fields[0] for fields, _ in rows_of(name, source)] == sorted(TEXTS)
     assert sum(unit.statistics["rows"] for unit in task_units(name, source)) == len(TEXTS)
     assert {row.labels for row in read_rows(name, source)} == {("good",), ("poor",)}
     task = read_task(str(toy), text=None, label=None, kind=None, language=None)
@@ -68,5 +55,5 @@ def test_a_new_format_is_read_by_every_entry_point(toy, tmp_path, monkeypatch):
 
 def test_every_format_has_a_reader():
     # `texts` is what a file without labels is read as; it is no format of labelled data.
-    assert {*rows.FORMATS} == {*formats.FORMATS, "texts"}
+    assert {*rows.READERS} == {*formats.FORMATS, "texts"}
     assert {kind for format in formats.FORMATS.values() for kind in format.kinds} == {*tasks.KINDS}

@@ -14,13 +14,10 @@ from components.data.formats.lines import Reading
 from components.data.formats.rows import open_rows
 from components.data.formats.stored import open_stored, store
 from components.data.ingestion.readers import read_texts
-from components.data.tasks.kinds import find_kind
 from components.labelling.rows import read_rows
 from components.settings.data import CorpusSource
-from components.settings.loading import load_params
-from components.settings.tasks import TaskSource
 from headstart.tasks import read_task
-from tests.data.public_inputs import CASES, Case, delimited, jsonl, targets_of
+from tests.data.public_inputs import CASES, Case, delimited, jsonl, made, rows_of, targets_of
 
 EVERY = pytest.mark.parametrize("case", CASES, ids=[case.name for case in CASES])
 
@@ -44,35 +41,21 @@ def expected(case: Case) -> list[tuple[str, str]]:
     return rows(case.texts, case.labels)
 
 
-def made(case: Case, file: Path, root: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[str, TaskSource, str]:
-    """The task that `init` has made, and what it has printed."""
-    root.mkdir()
-    monkeypatch.chdir(root)
-    said = "\n".join(init(InitOptions(file), root=root))
-    ((name, source),) = load_params(root / "params.yaml").data.tasks.items()
-    return name, source, said
-
-
 @EVERY
 def test_init_and_a_run(case, file, tmp_path, monkeypatch):
-    name, source, said = made(case, file, tmp_path / "project", monkeypatch)
+    name, source, said = made(file, tmp_path, monkeypatch)
     label = source.score if case.kind == "regression" else source.label
     assert (source.kind, source.text, label) == (case.kind, case.text, case.label)
     for part in case.says:
         assert part in said
-    examples = find_kind(source.kind).read(name, source)
-    splits = (examples.train, examples.test)
-    targets = [target for split in splits for target in split.targets]
-    names = examples.labels
-    assert rows(
-        (fields[0] for split in splits for fields in split.fields),
-        ([names[int(index)] for index in target] if names else target.tolist()[0] for target in targets),
-    ) == expected(case)
+    read = rows_of(name, source)
+    targets = (target if case.kind == "multilabel" else target[0] for _, target in read)
+    assert rows((fields[0] for fields, _ in read), targets) == expected(case)
 
 
 @EVERY
 def test_check_and_label(case, file, tmp_path, monkeypatch):
-    name, source, _ = made(case, file, tmp_path / "project", monkeypatch)
+    name, source, _ = made(file, tmp_path, monkeypatch)
     assert sum(unit.statistics["rows"] for unit in task_units(name, source)) == len(case.texts)
     if case.kind != "regression":
         labelled = [row for row in read_rows(name, source) if row.labels is not None]

@@ -10,12 +10,13 @@ import pytest
 
 from components.core.errors import DataError
 from components.data.formats.annotations.doccano import read_doccano, write_doccano
-from components.data.formats.annotations.hub import class_names, write_hub
+from components.data.formats.annotations.hub import write_hub
 from components.data.formats.annotations.labelstudio import read_label_studio, write_label_studio
 from components.data.formats.annotations.prodigy import read_prodigy, write_prodigy
 from components.data.formats.annotations.records import CharSpan, PredictedRow
 from components.data.formats.annotations.tables import READERS
 from components.data.formats.lines import Reading
+from components.data.formats.parquets import classes_of
 from components.data.formats.rows import open_rows, read_columns
 from components.data.formats.tables import Layout
 from components.data.formats.words import covered, word_bounds
@@ -282,7 +283,7 @@ def test_label_studio_predictions(tmp_path):
 def test_a_data_set_of_predictions(tmp_path):
     write_hub(tmp_path / "a", LABELLED, model="m")
     (file,) = (tmp_path / "a" / "data").iterdir()
-    assert class_names(file) == {"label": ["neg", "pos"]}
+    assert classes_of(pq.read_schema(file)) == {"label": ["neg", "pos"]}
     assert [row for _, row in read_columns(file, "datasets", ["text", "label"], Layout(), Reading())] == [
         ("good", "pos"),
         ("bad", "neg"),

@@ -7,11 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow.parquet as pq
 import pytest
 
 from components.core.errors import ArtifactError, ConfigError, DataError
-from components.data.formats.annotations.hub import class_names
 from components.data.formats.lines import Reading
+from components.data.formats.parquets import classes_of
 from components.data.formats.rows import read_columns
 from components.data.formats.tables import Layout
 from components.data.tasks.data import Fields
@@ -76,7 +77,7 @@ def test_every_form_of_input(tmp_path):
     )
     predict(tmp_path / "a.json", tmp_path / "out", "datasets")
     (file,) = (tmp_path / "out" / "data").iterdir()
-    assert class_names(file) == {"label": ["long", "short"]}
+    assert classes_of(pq.read_schema(file)) == {"label": ["long", "short"]}
     columns = ["text", "label", "score"]
     assert list(read_columns(file, "datasets", columns, Layout(), Reading())) == [
         (1, ("abc", "short", "0.75")),

@@ -16,8 +16,10 @@ from components.data.formats import corpus
 from components.data.ingestion.matching import HeldOut
 from components.data.ingestion.stage import IngestJob, ingest
 from components.data.tasks.budgets import sample_rows
+from components.data.tasks.data import row_texts
 from components.data.tasks.examples import ExamplesJob, examples, read_split, strata_of
-from components.data.tasks.judged import read_judged, texts_of
+from components.data.tasks.judged import read_judged
+from components.pipeline.lineage.documents import texts_of
 from components.pipeline.stages import STAGES
 from components.settings.data import CorpusSource, IngestSettings
 from components.settings.loading import load_params
@@ -64,8 +66,8 @@ def judged_rows(output: Path, kind: str) -> tuple[set[str], set[str]]:
     held = [fields for split in ("dev", "test") for fields in read_split(output, split).fields]
     held += [train.fields[row] for row in sorted(drawn)]
     others = [fields for row, fields in enumerate(train.fields) if row not in drawn]
-    texts = {text for fields in held for text in texts_of(kind, fields)}
-    return texts, {text for fields in others for text in texts_of(kind, fields)} - texts
+    texts = {text for fields in held for text in row_texts(kind, fields)}
+    return texts, {text for fields in others for text in row_texts(kind, fields)} - texts
 
 
 def run(params: Params, *names: str) -> None:
@@ -89,6 +91,9 @@ def test_no_corpus_has_a_text_of_a_judged_row(kind, text, tmp_path, monkeypatch)
     run(params, "examples")
     judged, others = judged_rows(Path("artifacts/examples/things"), kind)
     assert set(read_judged([Path("artifacts/judged/things")])) == judged and others
+    test = read_split(Path("artifacts/examples/things"), "test")
+    # What `forget` removes where a row is named.
+    assert texts_of(params, test.ids[0]) == list(dict.fromkeys(row_texts(kind, test.fields[0])))
     repeated = sorted(judged | others)
     further = [f"document {number} about {number * 7}" for number in range(3)]
     further += [f"It said: {each}! And more." for each in repeated] + [each.upper() for each in repeated]

@@ -6,8 +6,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from components.core.errors import DataError
-from components.data.formats.annotations.hub import arrow_rows
-from components.data.formats.lines import Reading
+from components.data.formats.parquets import open_table
 from components.data.matching import Texts, file_holds
 from components.pipeline.lineage import editing
 from components.pipeline.lineage.editing import remove_records
@@ -166,7 +165,8 @@ def test_texts_of_saved_data_sets_are_removed(tmp_path):
     path = tmp_path / "a.arrow"
     assert file_holds(path, TEXTS) and remove_records(path, TEXTS) == 1
     assert not file_holds(path, TEXTS) and remove_records(path, TEXTS) == 0
-    assert [row["text"] for row in arrow_rows(path, Reading())] == ["kept words"]
+    with open_table(path) as table:
+        assert [row["text"] for batch in table.batches for row in batch.to_pylist()] == ["kept words"]
 
 
 def test_a_file_without_other_records_is_deleted(tmp_path):

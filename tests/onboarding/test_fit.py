@@ -17,11 +17,12 @@ from components.cli import main as cli
 from components.cli.common import InitOptions
 from components.cli.onboarding.command import init
 from components.core.errors import ConfigError
-from components.core.steps import LABELLED_KINDS, step
+from components.core.steps import step
 from components.pipeline.running import run_stage
 from components.pipeline.stages import STAGES
 from components.reporting.advice import not_told_apart
 from components.settings.loading import load_params
+from components.settings.tasks import LABELLED
 from flows import fit, retrain_command, summary
 from flows.fit import served
 from tests.onboarding.test_init import SERVED, write
@@ -56,7 +57,7 @@ def test_labels_alone_end_as_a_champion_and_the_printed_commands_run(kind, tmp_p
     ]
     Path("FILE").with_suffix(".jsonl").write_text("".join(json.dumps(row) + "\n" for row in texts))
     ran = [_run(command) for command in _commands(lines)]
-    assert {"predict", "suggest"} <= {*ran} if kind in LABELLED_KINDS else "predict" in ran
+    assert {"predict", "suggest"} <= {*ran} if kind in LABELLED else "predict" in ran
     # Any version can be tried, also where none is served.
     assert _run(step("try", task=kind, version=1).replace("predictions", "tried")) == "predict"
     assert len(Path("tried.csv").read_text().splitlines()) == 21

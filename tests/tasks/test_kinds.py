@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import subprocess
 import sys
 from pathlib import Path
@@ -11,6 +12,7 @@ import pytest
 from components.data.tasks.kinds import KINDS, promotion_metrics
 from components.learners.baselines import BASELINES
 from components.learners.task_models.kinds import TASKS
+from components.learners.words.systems import SYSTEMS
 from components.settings.tasks import KINDS as KEYS
 
 ROOT = Path(__file__).parents[2]
@@ -34,8 +36,24 @@ def run(code: str) -> list[str]:
 
 
 def test_all_tables_have_the_same_kinds():
-    assert KINDS.keys() == TASKS.keys() == BASELINES.keys() == KEYS.keys()
+    assert KINDS.keys() == TASKS.keys() == BASELINES.keys() | SYSTEMS.keys() == KEYS.keys()
     assert all(TASKS[kind].kind == kind for kind in TASKS)
+
+
+def test_no_module_outside_of_the_tables_compares_the_name_of_a_kind():
+    """What differs between kinds is an attribute: of `Kind`, of its `Scoring`, or a key of its rows
+    (`components.settings.tasks.has`)."""
+    tables = ("data/tasks/kinds", "learners/task_models/kinds", "settings")
+    compared = [
+        f"{file.relative_to(ROOT)}:{node.lineno}"
+        for top in ("components", "flows", "headstart")
+        for file in (ROOT / top).rglob("*.py")
+        if not file.relative_to(ROOT).as_posix().startswith(tuple(f"components/{table}" for table in tables))
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Compare | ast.MatchValue)
+        and any(isinstance(part, ast.Constant) and part.value in {*KINDS} for part in ast.walk(node))
+    ]
+    assert compared == []
 
 
 @pytest.mark.parametrize(("kind", "others"), [("classification", "questions tagging"), ("questions", "tagging choice")])

@@ -40,7 +40,7 @@ from components.settings.data import CorpusSource
 from components.settings.formats import is_table
 from components.settings.loading import load_params
 from components.settings.minutes import FIRST_MINUTES
-from components.settings.tasks import KINDS, OF_ONE_TEXT, TaskSource
+from components.settings.tasks import KINDS, OF_ONE_TEXT, TaskSource, has
 
 if TYPE_CHECKING:
     from components.cli.onboarding.starts import Measured
@@ -325,7 +325,7 @@ def _keys(keys: dict[str, Any], rows: Rows, file: Path, options: InitOptions) ->
 def _without_labels(samples: Mapping[str, Rows], keys: Mapping[str, Any]) -> dict[str, str]:
     """Split -> why it has no labels, of dev and test."""
     label = keys.get("label", keys.get("score"))
-    if label is None or keys["kind"] == "multilabel":
+    if label is None or has(keys["kind"], "labels"):
         return {}
     given = {
         split: {_class_name(value) for value in rows.columns.get(label, ()) if not is_blank(value)}
@@ -339,7 +339,7 @@ def _without_labels(samples: Mapping[str, Rows], keys: Mapping[str, Any]) -> dic
             reasons[split] = f"has no column {label!r} (columns: {', '.join(samples[split].columns)})"
         elif not given[split]:
             reasons[split] = f"has no label in column {label!r}"
-        elif keys["kind"] in ("classification", "pair") and not given["train"] & given[split]:
+        elif has(keys["kind"], "label") and not given["train"] & given[split]:
             reasons[split] = f"has no label of train in column {label!r} ({min(given[split])!r})"
     return {
         split: f"{why}; it is left out, its rows can be predicted (headstart predict)" for split, why in reasons.items()
@@ -409,7 +409,7 @@ def _source(name: str, keys: dict[str, Any], files: Mapping[str, Path]) -> TaskS
         raise DataError(f"the splits are in different folders: {', '.join(map(str, parents))}; put them into one")
     given = {"path": str(parents.pop()), "dev": None, "test": None}
     given |= keys | {split: file.name for split, file in files.items()}
-    if given.get("format") not in ("conll", "conllu", "squad") and given["kind"] != "questions":
+    if given.get("format") not in ("conll", "conllu", "squad") and not has(keys["kind"], "context"):
         given["empty"] = "drop"
     try:
         return TaskSource.model_validate(given)

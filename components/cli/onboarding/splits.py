@@ -11,9 +11,8 @@ from components.data.formats.jsontables import parse_json
 from components.data.formats.kinds import form_of
 from components.data.formats.layouts import lists_in
 from components.data.formats.lines import NO_DATA, Reading
-from components.data.formats.tables import suffix
 from components.data.formats.workbook import sheet_names
-from components.settings.formats import SUFFIXES
+from components.settings.formats import by_name
 
 #: Words in the name of a file -> split.
 SPLITS: Final = {
@@ -52,7 +51,7 @@ def split_files(path: Path) -> dict[str, Path]:
     if "train" not in by_split and len(files) == 1:
         return _members(files[0]) or {"train": files[0]}
     if "train" not in by_split:
-        tables = [file.name for file in files if file.suffix.lower() in SUFFIXES]
+        tables = [file.name for file in files if by_name(file.name)]
         if tables:
             listed = ", ".join(tables[:5])
             raise DataError(
@@ -76,7 +75,7 @@ def _pattern(files: Sequence[Path]) -> str | None:
     names = [file.name for file in files]
     before = re.sub(r"[a-zA-Z0-9]+$", "", _common_start(names))
     after = re.sub(r"^[a-zA-Z0-9]+", "", _common_start([name[::-1] for name in names])[::-1])
-    tables = any(file.suffix.lower() in SUFFIXES for file in files)
+    tables = any(by_name(file.name) for file in files)
     return None if len(names) < 2 or tables or not before else f"{before}*{after}"
 
 
@@ -86,7 +85,7 @@ def _common_start(names: Sequence[str]) -> str:
 
 def _members(path: Path) -> dict[str, Path]:
     """Split -> FILE#MEMBER; empty if the file has no member, or sheet, called train."""
-    form = form_of(path) if SUFFIXES.get(suffix(path.name)) in ("json", "workbook") else ""
+    form = form_of(path) if by_name(path.name) in ("json", "workbook") else ""
     members = (
         dict(lists_in(parse_json(path, Reading())))
         if form == "json"

@@ -24,7 +24,7 @@ from components.models.base import Batch, LanguageModel
 from components.models.encoder import has_large_table, load_encoder
 from components.settings.finetune import FinetuneSettings
 from components.settings.hub import pinned
-from components.settings.tasks import TaskSource
+from components.settings.tasks import LABELLED, TaskSource
 from components.settings.training import Training
 
 #: Rows that an encoder is measured on, and pieces of them if its evidence is not needed; at least one row.
@@ -77,7 +77,7 @@ def measure(start: str, examples: Examples, *, source: TaskSource, name: str, al
     settings = FinetuneSettings(training=Training(rate=1e-4, batch_size=16), pairs="apart", max_length=128)
     task, model = find_task(source.kind), encoder.model
     encoded = task.encode(sample.fields, encoder.tokenizer, model, settings)
-    compares = not alone and source.kind in ("classification", "pair")
+    compares = not alone and source.kind in LABELLED and not source.several
     pieces = np.cumsum([sum(map(len, row.pieces)) for row in encoded])
     if not compares:
         encoded = encoded[: max(1, int((pieces <= PIECES).sum()))]

@@ -39,14 +39,14 @@ from components.data.formats.tables import PLAIN
 from components.data.formats.textkey import digest_of as text_digest
 from components.data.formats.textkey import text_key
 from components.data.ingestion.readers import raw_files, read_documents
-from components.data.tasks.data import Split
-from components.data.tasks.kinds import find_kind
+from components.data.tasks.data import Split, row_texts
+from components.data.tasks.kinds import find_kind, scoring_for
 from components.data.tasks.reading.labels import files_of, labels_before, labels_file
 from components.data.tasks.reading.records import layout_of, split_files
 from components.settings.cluster import ClusterSettings
 from components.settings.data import CorpusSource, ParallelSource
 from components.settings.formats import is_table
-from components.settings.tasks import SPLITS, TaskSource
+from components.settings.tasks import SPLITS, TaskSource, has
 
 #: Incremented when the same file gives other statistics.
 VERSION = 5
@@ -59,8 +59,6 @@ OF_RUNS = {"budgets", "seeds", "baselines", "language"}
 EXCERPT = 2_000
 #: Number of positions that are kept per problem, for messages.
 NAMED = 3
-#: Kinds whose targets are numbers.
-_NUMBERS = frozenset(("similarity", "regression"))
 SUMS = ("rows", "empty", "duplicates", "conflicts")
 COUNTS = ("classes", "lengths", "scripts")
 
@@ -217,7 +215,7 @@ def task_units(name: str, source: TaskSource) -> list[Unit]:
             f"{source.path}/{' + '.join(source.files(split) or source.files('train'))}",
             digest_text(json.dumps([settings, compact(statistics)], sort_keys=True)),
             statistics,
-            named=source.kind not in _NUMBERS,
+            named=not has(source.kind, "score"),
             task=name,
         )
         for split, statistics in zip(SPLITS, measured, strict=True)
@@ -245,16 +243,12 @@ def _items(
     split: Split, labels: Sequence[str], source: TaskSource, written: Mapping[bytes, tuple[str, ...]]
 ) -> Iterator[Item]:
     """The rows of a split, with their labels by name."""
+    scoring = scoring_for(source.kind, labels)
     for row, (fields, target) in enumerate(zip(split.fields, split.targets, strict=True)):
+        names = scoring.named(target)
         if labels:
             names = tuple(labels[int(index)] if index >= 0 else source.outside or "unseen" for index in target)
-        elif source.kind == "questions":
-            names = ("answerable" if len(target) else "unanswerable",)
-        elif source.kind in _NUMBERS:
-            names = (f"{target[0]:.1g}",)
-        else:
-            names = tuple(f"{value:g}" for value in target)
-        text = (" " if source.kind == "tagging" else "\n").join(fields)
+        text = "\n".join(row_texts(source.kind, fields))
         before = written.get(text_digest(fields)) if written else None
         yield text, split.ids[row] if split.ids else str(row + 1), names, before
 

@@ -60,7 +60,7 @@ def _rows(file: Opening, numbers: Mapping[str, int], *, universal: bool) -> Rows
                 raise DataError(f"{where}: no column {number}; there are {len(columns)}, numbered from 0")
         return first, {name: result[name] for name in names}
 
-    return file.rows(names, (row(*each) for each in _sentences(file, universal)), kind="tagging")
+    return file.rows(names, (row(*each) for each in _sentences(file, universal)))
 
 
 def _sentences(file: Opening, universal: bool) -> Iterator[tuple[int, list[tuple[int, list[str]]], Row]]:

@@ -12,7 +12,9 @@ from typing import Final
 from components.core.errors import DataError
 from components.data.formats.lines import CODECS, NO_DATA, Reading, lines, member_of, text_blocks
 from components.data.formats.plain import FASTTEXT, files_at, parallel_files
-from components.settings.formats import SUFFIXES
+from components.data.formats.squad import is_squad
+from components.settings.detection import detected
+from components.settings.formats import FORMATS, by_name, suffix_of
 
 #: Lines of each file of a folder that are looked at.
 _LINES: Final = 1_000
@@ -41,9 +43,9 @@ _MAGIC: Final = {
 }
 
 
-def form_of(path: Path) -> str:
-    """The format of a file: `csv`, `tsv`, `jsonl`, `json`, `parquet`, `workbook`, `conll`, `conllu`, `label-first`
-    or `texts` (one text a line, without labels); of a folder or pattern `parallel` or `classes`.
+def form_of(path: Path, *, whole: bool = False) -> str:
+    """The format of a file, one of `FORMATS`, or `texts` (one text a line, without labels); of a folder or pattern
+    `parallel` or `classes`. `whole`: JSON is read as the tool has written it, not a member of it.
 
     Raises:
         DataError: the file does not exist, or its format is not read; what it is, and what to do.
@@ -52,8 +54,7 @@ def form_of(path: Path) -> str:
         return _form_of_folder(path)
     if not path.is_file():
         raise DataError(f"{path}: does not exist")
-    suffix = Path(inner_name(path)).suffix
-    form = SUFFIXES.get(suffix)
+    form = by_name(inner_name(path))
     with path.open("rb") as file:
         head = file.read(32)
     if form == "parquet" or (form == "workbook" and head.startswith((b"PK", b"\xd0\xcf\x11\xe0"))):
@@ -75,7 +76,12 @@ def form_of(path: Path) -> str:
         return "jsonl"
     if form == "tsv" and _sentences(_head(path), spans=True) is not None:
         return "conll"
-    return form or _sniffed(path)
+    form = form or _sniffed(path)
+    if whole and form in ("json", "jsonl"):
+        if (tool := detected(path, kind="tagging")) and FORMATS[tool].tool:
+            return tool
+        return "squad" if form == "json" and is_squad(path) else form
+    return form
 
 
 def _packed(path: Path) -> str:
@@ -107,7 +113,7 @@ def _form_of_folder(path: Path) -> str:
     counts = {name: len(values) for name, values in texts.items()}
     if len(counts) > 1 and len(set(counts.values())) == 1 and any(map(are_labels, texts.values())):
         return "parallel"
-    tables = {Path(name).suffix for name in files} & {*SUFFIXES}
+    tables = any(by_name(name) for name in files)
     if not tables:
         _refuse_tables(path)
     languages = len(set(counts.values())) == 1 and all(len(Path(name).suffix) == 3 for name in files)
@@ -175,7 +181,7 @@ def inner_name(path: Path) -> str:
     name = path.name.lower()
     if name.endswith(".zip") and zipfile.is_zipfile(path):
         return Path(member_of(path)).name.lower()
-    return name.removesuffix(".gz").removesuffix(".zst").removesuffix(".zip")
+    return name
 
 
 def _head(path: Path) -> list[str]:
@@ -227,7 +233,7 @@ def _sniffed(path: Path) -> str:
             return "tsv" if delimiter == "\t" else "csv"
     if label_first:
         return "label-first"
-    if Path(inner_name(path)).suffix == ".txt":
+    if suffix_of(inner_name(path)) == ".txt":
         return "texts"
     raise DataError(
         f"{path}: the format is not recognised; save it as csv, tsv, jsonl, json, parquet, xlsx, ods or conll, with a "

@@ -1,74 +1,113 @@
-"""Parquet files as rows, a few megabytes at a time."""
+"""Parquet files and Arrow streams as rows, a few megabytes at a time. The library `datasets` writes class labels as
+numbers, whose names are in the schema's metadata; a value is the name."""
 
+import json
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from components.core.errors import DataError
-from components.data.formats.class_names import class_names, named
 from components.data.formats.lines import LINE_BYTES, decode, too_long
 from components.data.formats.tables import Opening, Row, Rows
 
 _ROWS = 4_096
 _BYTES = 4_000_000
+#: Key of the metadata of a schema.
+METADATA: Final = b"huggingface"
+#: First bytes of a Parquet file.
+PARQUET: Final = b"PAR1"
+#: Column -> names of its classes by number.
+Names = Mapping[str, Sequence[str]]
 
 
 @contextmanager
-def readable(path: Path, *, what: str = "damaged or truncated Parquet file") -> Iterator[None]:
-    """Errors of pyarrow as errors of the file: `what` it is."""
+def readable(path: Path) -> Iterator[None]:
+    """Errors of pyarrow as errors of the file."""
     try:
         yield
     except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
         if not path.exists():
             raise DataError(f"{path}: does not exist") from error
+        what = "damaged" if path.suffix == ".arrow" else "damaged or truncated Parquet file"
         reason = (str(error) or type(error).__name__).splitlines()[0]
         raise DataError(f"{path}: {what} ({reason}); copy it again") from error
 
 
-def read_parquet(file: Opening) -> Rows:
-    """The rows; class labels of the library `datasets` by name.
+@dataclass(frozen=True)
+class Table:
+    """An open Parquet file or Arrow stream. `rows`: its number of rows, and `compression`: of a Parquet file; None for
+    a stream."""
+
+    schema: pa.Schema
+    batches: Iterable[pa.RecordBatch]
+    rows: int | None = None
+    compression: str | None = None
+
+
+@contextmanager
+def open_table(path: Path, wants: Callable[[pa.Field], bool] = lambda field: True) -> Iterator[Table]:
+    """Open a Parquet file, or an Arrow stream, as which Hugging Face saves data sets.
+
+    Args:
+        wants: whether a column is read; a stream is read whole.
+    """
+    with path.open("rb") as head:
+        is_parquet = head.read(4) == PARQUET or path.suffix == ".parquet"
+    if not is_parquet:
+        with pa.memory_map(str(path)) as source, pa.ipc.open_stream(source) as stream:
+            yield Table(stream.schema, stream)
+        return
+    with pq.ParquetFile(path, pre_buffer=False, buffer_size=1 << 20) as file:
+        groups = [file.metadata.row_group(index) for index in range(file.metadata.num_row_groups)]
+        # About 4 MB of data at a time, by the average row size of the largest row group.
+        longest = max((group.total_byte_size // max(group.num_rows, 1) for group in groups), default=0)
+        codec = groups[0].column(0).compression if groups and groups[0].num_columns else "SNAPPY"
+        names = [field.name for field in file.schema_arrow if wants(field)]
+        size = min(max(_BYTES // max(longest, 1), 1), _ROWS)
+        batches = file.iter_batches(batch_size=size, columns=names) if names else ()
+        yield Table(file.schema_arrow, batches, file.metadata.num_rows, "NONE" if codec == "UNCOMPRESSED" else codec)
+
+
+def read_parquet(file: Opening, files: Sequence[Path] = ()) -> Rows:
+    """The rows. `files`: of the table, with the same schema; none: the file itself.
 
     Raises:
-        DataError: the file is damaged, a column is not text and `layout.nested` is not set, a text of a column that is
+        DataError: a file is damaged, a column is not text and `layout.nested` is not set, a text of a column that is
             asked for is longer than 8 MB, or two columns have the same name.
     """
     path, columns, reading = file.path, file.columns, file.reading
-    with readable(path):
-        schema = pq.read_schema(path)
-    classes = class_names(schema)
+    files = files or [path]
+    with readable(files[0]), open_table(files[0]) as first:
+        schema = first.schema
+    classes = classes_of(schema)
     counts = Counter(schema.names)
     wanted = [name for name in counts if file.wants(name)]
     if twice := [name for name in wanted if counts[name] > 1]:
         raise DataError(f"{path}: has two columns {twice[0]!r}; rename one of them")
 
     def rows() -> Iterator[tuple[int, Row]]:
-        number, before, size = 0, reading.consumed, path.stat().st_size
-        with readable(path), pq.ParquetFile(path, pre_buffer=False, buffer_size=1 << 20) as table:
-            for batch in table.iter_batches(batch_size=_rows_at_a_time(table), columns=columns and wanted):
-                batch = named(batch, classes)
-                reading.text_bytes += batch.nbytes
-                reading.consumed = before + size * (number + batch.num_rows) // table.metadata.num_rows
-                values = [_values(file, name, batch.column(name)) for name in wanted]
-                for row in zip(*values, strict=True):
-                    number += 1
-                    if columns and any(len(value) > LINE_BYTES for value in row if isinstance(value, str)):
-                        raise too_long(path, f"row {number}")
-                    yield number, dict(zip(wanted, row, strict=True))
+        number = 0
+        for each in files:
+            begin, before, size = number, reading.consumed, each.stat().st_size
+            with readable(each), open_table(each, lambda field: field.name in wanted) as table:
+                for batch in table.batches:
+                    reading.text_bytes += batch.nbytes
+                    batch = named(batch, classes)
+                    reading.consumed = before + size * (number - begin + len(batch)) // (table.rows or size)
+                    values = [_values(file, name, batch.column(name)) for name in wanted]
+                    for row in zip(*values, strict=True):
+                        number += 1
+                        if columns and any(len(value) > LINE_BYTES for value in row if isinstance(value, str)):
+                            raise too_long(path, f"row {number}")
+                        yield number, dict(zip(wanted, row, strict=True))
 
-    typed = named(pa.RecordBatch.from_pylist([], schema=schema), classes).schema
-    return file.rows(schema.names, rows(), schema=typed)
-
-
-def _rows_at_a_time(file: pq.ParquetFile) -> int:
-    """Number of rows with about 4 MB of data, by the average row size of the largest row group."""
-    groups = [file.metadata.row_group(index) for index in range(file.metadata.num_row_groups)]
-    longest = max((group.total_byte_size // max(group.num_rows, 1) for group in groups), default=0)
-    return min(max(_BYTES // max(longest, 1), 1), _ROWS)
+    return file.rows(schema.names, rows(), schema=named(pa.RecordBatch.from_pylist([], schema=schema), classes).schema)
 
 
 def _values(file: Opening, name: str, column: pa.Array) -> list[Any]:
@@ -92,3 +131,49 @@ def _values(file: Opening, name: str, column: pa.Array) -> list[Any]:
             file.reading.bad_bytes += bad
             file.reading.bad_lines += bool(bad)
     return values
+
+
+def classes_of(schema: pa.Schema) -> Names:
+    """The names of the classes of each column that holds numbers of classes, or lists of them."""
+    try:
+        return class_names(json.loads((schema.metadata or {})[METADATA])["info"]["features"])
+    except (KeyError, ValueError, TypeError):
+        return {}
+
+
+def class_names(features: Any) -> dict[str, list[str]]:
+    """The names of classes in features of a data set, which JSON maps by column, and YAML lists."""
+    if isinstance(features, list):
+        features = {each["name"]: each for each in features if isinstance(each, dict) and "name" in each}
+    pairs = features.items() if isinstance(features, dict) else ()
+    return {str(name): names for name, feature in pairs if (names := _classes(feature))}
+
+
+def _classes(feature: Any) -> list[str]:
+    if not isinstance(feature, dict):
+        return []
+    label = feature if feature.get("_type") == "ClassLabel" else feature.get("class_label")
+    if isinstance(label, dict):
+        names = label.get("names") or []
+        return [str(names[key]) for key in sorted(names, key=int)] if isinstance(names, dict) else list(map(str, names))
+    inner = (_classes(feature.get(key)) for key in ("feature", "dtype", "sequence", "list"))
+    return next(filter(None, inner), [])
+
+
+def named(batch: pa.RecordBatch, names: Names) -> pa.RecordBatch:
+    """The batch with names of classes instead of numbers. -1, a row without a label, becomes null."""
+    for place, column in enumerate(batch.schema.names):
+        if column in names:
+            values = [_named(value, names[column]) for value in batch.column(place).to_pylist()]
+            text = pa.string()
+            kind = pa.list_(text) if pa.types.is_nested(batch.schema.types[place]) else text
+            batch = batch.set_column(place, column, pa.array(values, kind))
+    return batch
+
+
+def _named(value: Any, names: Sequence[str]) -> Any:
+    if isinstance(value, list):
+        return [_named(each, names) for each in value]
+    if not isinstance(value, int):
+        return value
+    return None if value < 0 else names[value] if value < len(names) else str(value)

@@ -122,7 +122,7 @@ def read_classes(file: Opening) -> Rows:
                     yield {"label": label, "text": text}
 
     lacks = "no column {name!r}; a folder of classes has text and label only"
-    return file.rows(_LABEL_FIRST, enumerate(texts(), 1), no_column=lacks, name_it="", kind="classification")
+    return file.rows(_LABEL_FIRST, enumerate(texts(), 1), no_column=lacks, name_it="")
 
 
 def is_text(file: Path) -> bool:

@@ -1,21 +1,20 @@
-"""The table of formats, and any file as a stream of rows.
+"""Any file as a stream of rows.
 
-A format is a reader, a function in a module of its own, and an entry of `FORMATS`; suffixes, keys and kinds of task are
-in `components.settings.formats`. Training asks for columns, and rows that are not well formed are counted. Programs
-that look at a file, add columns to it or predict it ask for complete rows; a row that is not well formed is an error,
-or with `rejected` a call of that function, and the next row follows.
+A format is an entry of `components.settings.formats.FORMATS`, and its reader, a function in a module of its own, in
+`READERS`. Training asks for columns, and rows that are not well formed are counted. Programs that look at a file, add
+columns to it or predict it ask for complete rows; a row that is not well formed is an error, or with `rejected` a call
+of that function, and the next row follows.
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
 from components.core.errors import DataError
+from components.data.formats.annotations import tables
 from components.data.formats.annotations.hub import read_hub
-from components.data.formats.annotations.tables import READERS as ANNOTATED
-from components.data.formats.annotations.tables import open_annotated, read_annotated
 from components.data.formats.conll import conll_rows, conllu_rows
 from components.data.formats.jsontables import read_json, read_jsonl
 from components.data.formats.kinds import form_of
@@ -23,7 +22,7 @@ from components.data.formats.lines import Reading
 from components.data.formats.parquets import read_parquet
 from components.data.formats.plain import read_classes, read_label_first, read_parallel, read_texts
 from components.data.formats.separated import read_delimited
-from components.data.formats.squad import is_squad, squad_rows
+from components.data.formats.squad import squad_rows
 from components.data.formats.tables import (
     PLAIN,
     Layout,
@@ -35,42 +34,29 @@ from components.data.formats.tables import (
     Rows,
     are_too_many,
     raise_error,
-    suffix,
 )
 from components.data.formats.workbook import read_workbook
-from components.settings.detection import detected
-from components.settings.formats import SUFFIXES
+from components.settings.formats import FORMATS, by_name
+from components.settings.tasks import has
 
-__all__ = ["FORMATS", "Rejected", "Row", "Rows", "open_rows", "read_columns"]
+__all__ = ["READERS", "Rejected", "Row", "Rows", "open_rows", "read_columns"]
 
-
-@dataclass(frozen=True)
-class Format:
-    """A format: its reader, what a row is called in messages, and the column of its id, if the format has one."""
-
-    read: Reader
-    unit: str = "line"
-    id: str | None = None
-
-
-FORMATS: Final = {
-    "csv": Format(read_delimited),
-    "tsv": Format(read_delimited),
-    "jsonl": Format(read_jsonl),
-    "json": Format(read_json, "row"),
-    "parquet": Format(read_parquet, "row"),
-    "workbook": Format(read_workbook, "row"),
-    "conll": Format(conll_rows, id="sent_id"),
-    "conllu": Format(conllu_rows, id="sent_id"),
-    "squad": Format(squad_rows, "question", "id"),
-    "label-first": Format(read_label_first),
-    "texts": Format(read_texts),
-    "classes": Format(read_classes, "text"),
-    "parallel": Format(read_parallel),
-    "datasets": Format(read_hub, "row"),
-    "label-studio": Format(partial(read_annotated, form="label-studio"), "task"),
-    "doccano": Format(partial(read_annotated, form="doccano")),
-    "prodigy": Format(partial(read_annotated, form="prodigy")),
+READERS: Final[dict[str, Reader]] = {
+    "csv": read_delimited,
+    "tsv": read_delimited,
+    "jsonl": read_jsonl,
+    "json": read_json,
+    "parquet": read_parquet,
+    "workbook": read_workbook,
+    "conll": conll_rows,
+    "conllu": conllu_rows,
+    "squad": squad_rows,
+    "label-first": read_label_first,
+    "texts": read_texts,
+    "classes": read_classes,
+    "parallel": read_parallel,
+    "datasets": read_hub,
+    **{form: partial(tables.read_annotated, form=form) for form in tables.READERS},
 }
 
 
@@ -86,23 +72,24 @@ def open_rows(path: Path, *, layout: Layout = PLAIN, rejected: Rejected | None =
             iterator, with the line.
     """
     name, _, member = str(path).partition("#")
-    file, form = Path(name), form_of(Path(name))
-    if form in ("json", "jsonl") and not member:
-        tool = detected(file, kind="tagging")
-        if tool in ANNOTATED and (annotated := open_annotated(file, tool)) is not None:
-            return replace(annotated, unit=FORMATS[tool].unit)
-        form = "squad" if form == "json" and is_squad(file) else form
-    given = replace(layout, member=member or layout.member, nested=True)
-    return _opened(form, Opening(file, given, rejected=rejected or raise_error))
+    file = Opening(Path(name), replace(layout, member=member or layout.member, nested=True))
+    form = form_of(file.path, whole=not member)
+    rows = _opened(form, replace(file, rejected=rejected or raise_error))
+    # Records of doccano that a table holds as well.
+    plain = form == "doccano" and not has(rows.kind or "", "words") and "cats" not in rows.names
+    return _opened("jsonl", replace(file, rejected=rejected or raise_error)) if plain else rows
 
 
 def unit_of(path: Path, form: str) -> str:
     """What messages call a row of a file; a repository of the hub may hold files of lines."""
-    return FORMATS[SUFFIXES.get(suffix(path.name), form) if form == "datasets" else form].unit
+    form = by_name(path.name) or form if form == "datasets" else form
+    return FORMATS[form].unit if form in FORMATS else "line"
 
 
 def _opened(form: str, file: Opening) -> Rows:
-    return replace(FORMATS[form].read(file), form=form, unit=unit_of(file.path, form))
+    rows, kinds = READERS[form](file), FORMATS[form].kinds if form in FORMATS else ()
+    kind = rows.kind or (kinds[0] if len(kinds) == 1 else None)
+    return replace(rows, form=form, unit=unit_of(file.path, form), kind=kind)
 
 
 def read_columns(

@@ -13,7 +13,8 @@ from components.core.errors import DataError
 from components.data.formats.delimited import Dialect, different_names, restored, strict_rows
 from components.data.formats.dialect import detect_dialect
 from components.data.formats.lines import LINE_BYTES, text_blocks
-from components.data.formats.tables import NAME_IT, SHOWN, Layout, Opening, Row, RowError, Rows, suffix
+from components.data.formats.tables import NAME_IT, SHOWN, Layout, Opening, Row, RowError, Rows
+from components.settings.formats import suffix_of
 
 #: Rows from which the number of columns is taken.
 _SEEN: Final = 200
@@ -29,7 +30,7 @@ def dialect_of(path: Path, layout: Layout, first: bytes) -> Dialect:
     """The dialect of the layout; the rest is guessed. `first`: the first block of the file."""
     return detect_dialect(
         first.decode(errors="ignore").replace("\r\n", "\n"),
-        tabs=suffix(path.name) == ".tsv",
+        tabs=suffix_of(path.name) == ".tsv",
         delimiter=layout.delimiter,
         quote=None if layout.quotes is None else '"' * layout.quotes,
         header=layout.header,

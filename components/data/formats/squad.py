@@ -22,9 +22,7 @@ def squad_rows(file: Opening) -> Rows:
     Raises:
         DataError: the file is not JSON or does not have SQuAD's structure.
     """
-    return file.rows(
-        ["id", "title", "question", "context", "answers"], enumerate(_questions(file), 1), kind="questions"
-    )
+    return file.rows(["id", "title", "question", "context", "answers"], enumerate(_questions(file), 1))
 
 
 def _questions(file: Opening) -> Iterator[Row]:

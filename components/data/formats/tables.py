@@ -12,7 +12,6 @@ import pyarrow as pa
 from components.core.errors import DataError, nearest
 from components.data.formats.lines import Reading, lines
 
-COMPRESSED = (".gz", ".zst")
 #: Share of the rows that may be not well formed; of a file with more, the dialect is wrong.
 MOST_BAD: Final = 0.05
 #: Number of them that a file of ten or more rows may have.
@@ -193,8 +192,3 @@ def are_too_many(bad: int, rows: int) -> bool:
     """Whether so many rows of a file are not well formed, beside `rows` others, that its dialect is wrong: more than
     `MOST_BAD` of them, and more than `FEW_BAD` or one of five."""
     return bad > max(min(FEW_BAD, rows // 5), MOST_BAD * (rows + bad))
-
-
-def suffix(name: str) -> str:
-    """The suffix of a file name that determines its format: `.jsonl` of `A.JSONL.gz`; empty if there is none."""
-    return Path(name.lower().removesuffix(".gz").removesuffix(".zst")).suffix

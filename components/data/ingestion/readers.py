@@ -8,11 +8,11 @@ from typing import Final
 
 from components.core.errors import DataError
 from components.data.formats.kinds import inner_name
-from components.data.formats.lines import Reading, lines
+from components.data.formats.lines import CODECS, Reading, lines
 from components.data.formats.rows import read_columns
-from components.data.formats.tables import COMPRESSED, PLAIN, suffix
+from components.data.formats.tables import PLAIN
 from components.settings.data import CorpusSource, ParallelSource
-from components.settings.formats import FORMATS, SUFFIXES
+from components.settings.formats import FORMATS, by_name, suffix_of
 
 #: A document of a text file that is longer than this ends at the next empty line.
 TEXT_DOCUMENT_CHARACTERS = 100_000
@@ -61,15 +61,23 @@ def text_documents(path: Path, reading: Reading) -> Iterator[tuple[int, str]]:
 
 #: Format of text files without columns.
 TEXT: Final = "text"
-#: Suffix -> format; all but Parquet may be compressed.
-FORMS: Final = {".txt": TEXT} | {suffix: name for suffix, name in SUFFIXES.items() if FORMATS[name].corpus}
+
+
+def _suffixes() -> str:
+    return ", ".join([".txt", *(suffix for format in FORMATS.values() if format.corpus for suffix in format.suffixes)])
 
 
 def form_for(path: Path) -> str:
+    """The format of a raw file; all but Parquet may be compressed.
+
+    Raises:
+        DataError: a corpus cannot have such files.
+    """
     name = inner_name(path) if path.suffix.lower() == ".zip" and path.is_file() else path.name
-    form = FORMS.get(suffix(name))
-    if form is None or (form == "parquet" and path.name.lower().endswith(COMPRESSED)):
-        raise DataError(f"{path}: no reader for this format; known: {', '.join(FORMS)}, and these with .gz or .zst")
+    form = TEXT if suffix_of(name) == ".txt" else by_name(name)
+    is_packed = path.suffix.lower() in CODECS
+    if form != TEXT and (not form or not FORMATS[form].corpus or (form == "parquet" and is_packed)):
+        raise DataError(f"{path}: no reader for this format; known: {_suffixes()}, and these with .gz or .zst")
     return form
 
 
@@ -97,7 +105,7 @@ def raw_files(source: Path) -> tuple[list[Path], list[Path]]:
                 others.append(path)
     if not readable:
         hint = f"; {others[0].name} and {len(others) - 1} other(s) have an unknown format" if others else ""
-        raise DataError(f"{source}: has no {', '.join(FORMS)} file (plain, .gz or .zst){hint}")
+        raise DataError(f"{source}: has no {_suffixes()} file (plain, .gz or .zst){hint}")
     return readable, others
 
 

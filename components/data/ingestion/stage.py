@@ -24,7 +24,6 @@ from components.core.digests import kept_digests
 from components.core.errors import DataError
 from components.core.progress import Progress
 from components.data.formats.corpus import KIND, SPLITS, previous, read_batches
-from components.data.formats.tables import suffix
 from components.data.ingestion.dedup import Flags
 from components.data.ingestion.documents import DROPPED_SCHEMA, Origin, dropped_writer
 from components.data.ingestion.duplicates import PAIR, Pairs, Part, find_duplicates, joined_keys
@@ -43,6 +42,7 @@ from components.data.ingestion.readers import raw_files
 from components.data.tasks.judged import read_judged
 from components.settings.cluster import ClusterSettings
 from components.settings.data import CorpusSource, IngestSettings, ParallelSource
+from components.settings.formats import suffix_of
 from components.settings.section import Section
 
 #: Incremented when the same raw text and settings give other documents or files; older corpora are then rewritten.
@@ -176,7 +176,7 @@ def _reason_to_rewrite(
 
 def _was_extended(path: Path, size: int, digest: str) -> bool:
     """Whether lines were appended to a file of `size` bytes with this digest: its documents are unchanged."""
-    if suffix(path.name) in (".txt", ".parquet"):
+    if suffix_of(path.name) in (".txt", ".parquet"):
         return False
     start, last = hashlib.sha256(), b""
     with path.open("rb") as file:

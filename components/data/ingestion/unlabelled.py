@@ -25,12 +25,12 @@ from components.data.formats import corpus
 from components.data.formats.lines import Reading
 from components.data.ingestion.matching import BATCH, HELD_OUT, HeldOut
 from components.data.ingestion.readers import raw_files, read_texts
-from components.data.tasks.data import Fields
+from components.data.tasks.data import Fields, row_texts
 from components.data.tasks.examples import read_facts, read_rows_without_label, read_split
 from components.data.unlabelled_texts import FILE, KIND, digest_of
 from components.settings.data import CorpusSource
 from components.settings.section import Positive, Section
-from components.settings.tasks import OF_ONE_TEXT, TextSource
+from components.settings.tasks import OF_ONE_TEXT, TextSource, has
 
 _SCHEMA = pa.schema([("fields", pa.list_(pa.string()))])
 
@@ -183,16 +183,13 @@ def _texts(job: DomainTextsJob) -> Iterator[tuple[str, str]]:
         named = [*zip(train.fields, train.ids, strict=True)]
         without = read_rows_without_label(job.examples)
         named += [(fields, f"without label {number}") for number, fields in enumerate(without)]
-        yield from ((text, f"{job.name}:{row_id}") for fields, row_id in named for text in texts_of(kind, fields))
+        yield from ((text, f"{job.name}:{row_id}") for fields, row_id in named for text in documents_of(kind, fields))
 
 
-def texts_of(kind: str, fields: Fields) -> list[str]:
-    """The texts of one row that are documents of the domain."""
-    if kind == "tagging":
-        return [" ".join(fields)]
-    if kind == "questions":
-        return [fields[1]]
-    return list(fields[:1] if kind == "choice" else fields)
+def documents_of(kind: str, fields: Fields) -> list[str]:
+    """The texts of one row that are documents of the domain: of a question its context, of a choice the prompt."""
+    part = slice(1, None) if has(kind, "context") else slice(1) if has(kind, "choices") else slice(None)
+    return row_texts(kind, fields)[part]
 
 
 def _documents(source: CorpusSource) -> Iterator[tuple[str, str]]:

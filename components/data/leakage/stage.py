@@ -34,7 +34,7 @@ from components.data.ingestion.dedup import (
     unpacked_rows,
 )
 from components.data.ingestion.matching import BATCH, LEAST_WORDS, NEAR, SEARCH_PERMUTATIONS, TextSearch
-from components.data.tasks.data import Fields
+from components.data.tasks.data import Fields, row_texts
 from components.data.tasks.examples import read_facts, read_split
 from components.settings.cluster import ClusterSettings
 from components.settings.data import NearDuplicates
@@ -87,15 +87,15 @@ class _Rows:
         self.counts = {split: len(rows) for split, rows in splits.items()}
         self.ids = [row_id or "" for rows in splits.values() for row_id in rows.ids]
         fields = [parts for rows in splits.values() for parts in rows.fields]
-        tagging = read_facts(examples).kind == "tagging"
+        kind = read_facts(examples).kind
         permutations = PERMUTATIONS if are_stored else SEARCH_PERMUTATIONS
         self.shingles = Shingles(ngram=NGRAM, permutations=permutations)
         #: Each row as one text, to compare with rows of train; texts that can be documents by themselves, to compare
         #: with corpora. Each text -> its rows.
         wholes, alone = defaultdict[str, list[int]](list), defaultdict[str, list[int]](list)
         for row, parts in enumerate(fields):
-            wholes[joined := _joined(parts, tagging)].append(row)
-            for text in [joined] if tagging else _documents_of(parts):
+            wholes[_joined(kind, parts)].append(row)
+            for text in _documents_of(row_texts(kind, parts)):
                 alone[clean(text)].append(row)
         self.of_rows, self.of_corpora = (
             (TextSearch(list(texts), shingles=self.shingles), list(texts.values())) for texts in (wholes, alone)
@@ -111,15 +111,15 @@ def _rows_of(examples: Path, digest: str, are_stored: bool) -> _Rows:
     return _Rows(examples, are_stored=are_stored)
 
 
-def _joined(fields: Fields, tagging: bool) -> str:
-    return clean((" " if tagging else "\n").join(fields))
+def _joined(kind: str, fields: Fields) -> str:
+    return clean("\n".join(row_texts(kind, fields)))
 
 
-def _documents_of(fields: Fields) -> list[str]:
+def _documents_of(texts: list[str]) -> list[str]:
     """The only text of a row, or those of several that are long enough not to occur by chance."""
-    if len(fields) == 1:
-        return list(fields)
-    return [text for text in dict.fromkeys(fields) if len(hashed_words([clean(text)])[0]) >= LEAST_WORDS]
+    if len(texts) == 1:
+        return texts
+    return [text for text in dict.fromkeys(texts) if len(hashed_words([clean(text)])[0]) >= LEAST_WORDS]
 
 
 def _hits(
@@ -276,12 +276,12 @@ def _in_corpus(job: LeakageJob, source: str, steps: Steps, *, are_stored: bool) 
 def _in_train(job: LeakageJob, source: str, rows: _Rows) -> _Copies:
     """Search the train rows of a task."""
     directory = {**job.others, job.task: job.examples}[source.partition("/")[2]]
-    tagging = read_facts(directory).kind == "tagging"
+    kind = read_facts(directory).kind
     train = read_split(directory, "train")
 
     def hits() -> Iterator[Hit]:
         for start in range(0, len(train), BATCH):
-            texts = [_joined(fields, tagging) for fields in train.fields[start : start + BATCH]]
+            texts = [_joined(kind, fields) for fields in train.fields[start : start + BATCH]]
             yield from _hits(rows.of_rows, train.ids[start : start + BATCH], texts, rows.shingles.sketches(texts))
 
     return _Copies(len(train), _first_of_rows(hits()))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,6 +19,9 @@ Floats = NDArray[np.float64]
 Inputs = Sequence[tuple[str, ...]]
 #: N vectors of different lengths: the targets, or a model's answers (see the modules of this package).
 Vectors = Sequence[NDArray[np.floating[Any]]]
+Vector = NDArray[Any]
+#: The parts of one input.
+Fields = tuple[str, ...]
 #: Class -> `f1`, `rows` and further metrics of the kind; None where the targets have no row of the class.
 Classes = dict[str, dict[str, float | None]]
 
@@ -42,18 +45,30 @@ TITLES = {
 }
 
 
+#: (true, predicted, size) of a wrong answer; None for a right one.
+Judged = tuple[str, str, float] | None
+#: What a target without labels is called.
+NO_LABEL = "no label"
+
+
 class Scoring(ABC):
-    """The metrics of one kind of task.
+    """The metrics of one kind of task, and its targets and answers in words.
 
     Attributes:
         names: of the metrics; the first is the primary metric (selection on dev, comparisons, promotion).
         constant_name: description of the constant prediction (`constant`).
+        score_name: what `described` gives beside a class.
+        outcomes: names of the classes that `described` gives; empty: their number differs, or there are none.
+        shares: whether answers are probabilities of labels that exclude each other; empty: they are none.
     """
 
     names: tuple[str, ...]
     strata: int = 1
     averages: bool = True
     constant_name: str
+    score_name: str = "confidence"
+    outcomes: Sequence[str] = ()
+    shares: Literal["exclusive", "independent", ""] = ""
 
     @property
     def main(self) -> str:
@@ -94,6 +109,27 @@ class Scoring(ABC):
         """Answers of a model with other `labels`, or another order of them, in the order of this scoring's labels;
         unchanged for kinds without labels."""
         return answers
+
+    def in_words(self, fields: Fields, target: Vector) -> str:
+        """A target as text."""
+        return ", ".join(self.named(target))
+
+    def judged(self, fields: Fields, target: Vector, answer: Vector) -> Judged:
+        """A wrong answer in words, and its confidence; of a number its error, of a sentence the share of wrong tags."""
+        best = int(answer.argmax())
+        return None if target[0] in (-1, best) else self.compared(fields, target, np.array([best]), answer[best])
+
+    def compared(self, fields: Fields, target: Vector, given: Vector, size: float) -> Judged:
+        """A wrong answer, given as a target."""
+        return self.in_words(fields, target), self.in_words(fields, given), float(size)
+
+    def described(self, answer: Vector) -> tuple[int, float]:
+        """Index of the predicted class, -1 without one, and a score of an answer."""
+        return int(answer.argmax()), float(answer.max())
+
+    def named(self, target: Vector) -> tuple[str, ...]:
+        """What a target without labels is counted as."""
+        return tuple(f"{value:g}" for value in target)
 
     @property
     def class_names(self) -> Sequence[str]:
@@ -141,6 +177,23 @@ class Scoring(ABC):
     def score(self, fields: Inputs, targets: Vectors, answers: Vectors) -> dict[str, float]:
         """All metrics of N rows."""
         return {name: float(value) for name, value in self.scores(self.total(fields, targets, answers)).items()}
+
+
+class Labelled(Scoring):
+    """Metrics of rows with labels, whose answers are (C,) probabilities."""
+
+    labels: Sequence[str]
+
+    @property
+    def outcomes(self) -> Sequence[str]:  # type: ignore[override]
+        return self.labels
+
+    @property
+    def class_names(self) -> Sequence[str]:
+        return self.labels
+
+    def renamed(self, answers: Vectors, labels: Sequence[str]) -> Vectors:
+        return columns(answers, labels, self.labels)
 
 
 def title(name: str) -> str:

@@ -11,7 +11,21 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from components.data.scoring.base import Floats, Inputs, Scoring, Vectors, columns, f1, macro, matrix_of, numbers, ratio
+from components.data.scoring.base import (
+    NO_LABEL,
+    Fields,
+    Floats,
+    Inputs,
+    Labelled,
+    Scoring,
+    Vector,
+    Vectors,
+    f1,
+    macro,
+    matrix_of,
+    numbers,
+    ratio,
+)
 
 #: Targets of rows of test of no class, and with a label that train lacks: every answer to them is wrong.
 NO_CLASS, UNSEEN = -1, -2
@@ -20,7 +34,7 @@ LEVELS = 640
 
 
 @dataclass(frozen=True)
-class Classification(Scoring):
+class Classification(Labelled):
     """One of C labels per row.
 
     K = 3 C + 3 B sums: true positives, predictions and targets of each class; rows, confidence and correct rows of each
@@ -36,7 +50,7 @@ class Classification(Scoring):
     bins: int = 15
     outside: bool = False
 
-    constant_name = "most frequent class"
+    constant_name, shares = "most frequent class", "exclusive"
 
     @property
     def names(self) -> tuple[str, ...]:  # type: ignore[override]
@@ -59,9 +73,8 @@ class Classification(Scoring):
     def width(self) -> int:
         return 3 * (len(self.labels) + self.bins) + 2 * LEVELS * self.outside
 
-    @property
-    def class_names(self) -> Sequence[str]:
-        return self.labels
+    def in_words(self, fields: Fields, target: Vector) -> str:
+        return self.labels[int(target[0])] if target[0] >= 0 else NO_LABEL
 
     def bins_of(self, sums: Floats) -> tuple[Floats, Floats, Floats]:
         """Rows, confidence and correct rows of each calibration bin, each (..., B)."""
@@ -120,9 +133,6 @@ class Classification(Scoring):
         counts = np.bincount(labels[labels >= 0], minlength=len(self.labels))
         return [(counts / counts.sum()).astype(np.float32)] * len(targets)
 
-    def renamed(self, answers: Vectors, labels: Sequence[str]) -> Vectors:
-        return columns(answers, labels, self.labels)
-
     def calibration(self, sums: Floats) -> list[dict[str, float]]:
         return calibration_bins(*self.bins_of(sums))
 
@@ -143,6 +153,9 @@ class Choice(Scoring):
 
     names = ("accuracy", "ece")
     constant_name = "most frequent position"
+
+    def in_words(self, fields: Fields, target: Vector) -> str:
+        return fields[1 + int(target[0])]
 
     @property
     def width(self) -> int:

@@ -11,14 +11,14 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from components.data.scoring.base import Floats, Inputs, Scoring, Vectors, columns, f1, macro
+from components.data.scoring.base import NO_LABEL, Fields, Floats, Inputs, Judged, Labelled, Vector, Vectors, f1, macro
 
 #: Minimum probability of a predicted label.
 THRESHOLD = 0.5
 
 
 @dataclass(frozen=True)
-class Multilabel(Scoring):
+class Multilabel(Labelled):
     """K = 3 L + 2 sums: true positives, predictions and targets of each label; rows with exactly the right labels,
     rows.
     """
@@ -26,7 +26,7 @@ class Multilabel(Scoring):
     labels: Sequence[str]
 
     names = ("micro_f1", "macro_f1", "subset_accuracy")
-    constant_name = "most frequent labels"
+    constant_name, score_name, shares = "most frequent labels", "highest probability", "independent"
 
     @property
     def width(self) -> int:
@@ -56,12 +56,14 @@ class Multilabel(Scoring):
         shares[shares.argmax()] = max(shares.max(), THRESHOLD)
         return [shares] * len(targets)
 
-    def renamed(self, answers: Vectors, labels: Sequence[str]) -> Vectors:
-        return columns(answers, labels, self.labels)
+    def in_words(self, fields: Fields, target: Vector) -> str:
+        return ", ".join(self.labels[int(index)] for index in target) or NO_LABEL
 
-    @property
-    def class_names(self) -> Sequence[str]:
-        return self.labels
+    def judged(self, fields: Fields, target: Vector, answer: Vector) -> Judged:
+        has, chosen = np.isin(np.arange(len(self.labels)), target), answer >= THRESHOLD
+        if not (wrong := has != chosen).any():
+            return None
+        return self.compared(fields, np.flatnonzero(has), np.flatnonzero(chosen), np.abs(answer - has)[wrong].max())
 
     def _truths(self, targets: Vectors) -> NDArray[np.bool_]:
         """(N, L): whether a row has a label."""

@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from components.data.scoring.base import Floats, Inputs, Scoring, Vectors, ratio
+from components.data.scoring.base import Fields, Floats, Inputs, Judged, Scoring, Vector, Vectors, ratio
 
 #: A variance below this share of the second moment counts as 0 (rounding).
 NOTHING = 1e-12
@@ -31,7 +31,20 @@ class Correlations(Scoring):
     """K = 11 sums: rows; x, y, x^2, y^2, xy of the values, and the same of the ranks. Values and ranks are centred on
     all rows, which leaves correlations unchanged and keeps the sums small."""
 
-    constant_name = "mean value"
+    constant_name, score_name = "mean value", "predicted value"
+
+    def in_words(self, fields: Fields, target: Vector) -> str:
+        return f"{target[0]:.4g}"
+
+    def judged(self, fields: Fields, target: Vector, answer: Vector) -> Judged:
+        size = abs(float(answer[0]) - float(target[0]))
+        return self.compared(fields, target, answer, size) if size > 0 else None
+
+    def described(self, answer: Vector) -> tuple[int, float]:
+        return -1, float(answer[0])
+
+    def named(self, target: Vector) -> tuple[str, ...]:
+        return (f"{target[0]:.1g}",)
 
     @property
     def ranges(self) -> Mapping[str, tuple[float, float]]:

@@ -24,7 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from components.data.scoring.base import Classes, Floats, Inputs, Scoring, Vectors, ratio
+from components.data.scoring.base import Classes, Fields, Floats, Inputs, Judged, Scoring, Vector, Vectors, ratio
 
 _ARTICLES = re.compile(r"\b(a|an|the)\b")
 _NO_PUNCTUATION = str.maketrans("", "", string.punctuation)
@@ -38,7 +38,26 @@ class Questions(Scoring):
 
     names = ("f1", "exact_match", "f1_characters", "exact_match_characters")
     averages = False
+    score_name, outcomes = "margin of the answer", ("no answer", "answer")
     constant_name = "no answer"
+
+    def in_words(self, fields: Fields, target: Vector) -> str:
+        return " / ".join(sorted(_texts(fields, target))) or "no answer"
+
+    def judged(self, fields: Fields, target: Vector, answer: Vector) -> Judged:
+        predicted = fields[1][int(answer[0]) : int(answer[1])]
+        if predicted in (_texts(fields, target) or {""}):
+            return None
+        # The margin of the span over no answer, as a probability.
+        margin = float(np.clip(answer[2] - answer[3], -30, 30))
+        return self.compared(fields, target, answer[:2], 1 / (1 + np.exp(-margin if predicted else margin)))
+
+    def described(self, answer: Vector) -> tuple[int, float]:
+        # The scores of an answer and of no answer.
+        return int(answer[0] != answer[1]), float(np.clip(answer[2] - answer[3], -1e3, 1e3))
+
+    def named(self, target: Vector) -> tuple[str, ...]:
+        return (PARTS[not len(target)],)
 
     @property
     def width(self) -> int:
@@ -75,6 +94,11 @@ class Questions(Scoring):
         """F1 of the two classes of questions."""
         halves = np.split(sums, 2, axis=-1)
         return {part: ratio(half[..., 0], half[..., -1]) for part, half in zip(PARTS, halves, strict=True)}
+
+
+def _texts(fields: Fields, target: Vector) -> set[str]:
+    """The answers of a target."""
+    return {fields[1][start:end] for start, end in target.astype(np.int64).reshape(-1, 2)}
 
 
 def answer_scores(answer: str, references: Sequence[str]) -> tuple[float, float, float, float]:

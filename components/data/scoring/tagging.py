@@ -5,7 +5,7 @@ and only if both ends and its type are (the strict definition of CoNLL-2002 and 
 `components.data.scoring.spans`). Otherwise (parts of speech) each tag is scored.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -13,7 +13,19 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from components.data.scoring.base import Floats, Inputs, Scoring, Vectors, f1, macro, ratio
+from components.data.scoring.base import (
+    NO_LABEL,
+    Fields,
+    Floats,
+    Inputs,
+    Judged,
+    Scoring,
+    Vector,
+    Vectors,
+    f1,
+    macro,
+    ratio,
+)
 from components.data.scoring.spans import Integers, Spans, Tags, read_tags
 
 
@@ -25,7 +37,24 @@ class Tagging(Scoring):
     labels: Sequence[str]
 
     averages = False
-    constant_name = "most frequent tag"
+    constant_name, score_name = "most frequent tag", "share of words with a tag"
+
+    def _tags(self, fields: Fields, tags: Vector, at: Iterable[int]) -> str:
+        return ", ".join(f"{fields[word]}: {self.labels[int(tags[word])]}" for word in at)
+
+    def in_words(self, fields: Fields, target: Vector) -> str:
+        return (
+            self._tags(fields, target, [n for n, tag in enumerate(target) if self.labels[int(tag)] != "O"]) or NO_LABEL
+        )
+
+    def judged(self, fields: Fields, target: Vector, answer: Vector) -> Judged:
+        at = np.flatnonzero(target.astype(np.int64) != answer.astype(np.int64))
+        true, predicted = (self._tags(fields, tags, at) for tags in (target, answer))
+        return (true, predicted, len(at) / len(target)) if len(at) else None
+
+    def described(self, answer: Vector) -> tuple[int, float]:
+        outside = self.labels.index("O") if "O" in self.labels else -1
+        return -1, float(np.mean(answer != outside)) if len(answer) else 0.0
 
     @property
     def names(self) -> tuple[str, ...]:  # type: ignore[override]

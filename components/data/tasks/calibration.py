@@ -4,7 +4,7 @@ Shapes: N rows, C labels.
 """
 
 from collections.abc import Sequence
-from typing import Any, Final, Literal
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,8 +13,6 @@ from scipy.special import expit, log_softmax, softmax
 
 from components.data.scoring import Scoring
 from components.data.scoring.base import Vectors
-from components.data.scoring.classification import Classification
-from components.data.scoring.multilabel import Multilabel
 from components.data.tasks.data import Answer, one_hot
 
 #: Bounds of a temperature.
@@ -50,13 +48,6 @@ def loss_of(logits: Array, targets: Array, *, exclusive: bool) -> float:
     return float((np.logaddexp(0, logits) - targets * logits).sum())
 
 
-def labels_of(scoring: Scoring) -> Literal["exclusive", "independent", ""]:
-    """Whether the labels of a row exclude each other; empty for answers that are no probabilities of labels."""
-    if isinstance(scoring, Classification):
-        return "exclusive"
-    return "independent" if isinstance(scoring, Multilabel) else ""
-
-
 def temperature_for(scoring: Scoring, targets: Vectors, answers: Vectors) -> float:
     """The temperature for answers to held-out rows; 1 for kinds of task without probabilities of labels.
 
@@ -70,9 +61,9 @@ def temperature_for(scoring: Scoring, targets: Vectors, answers: Vectors) -> flo
         answers: (N, C) probabilities.
     """
     rows = [row for row, target in enumerate(targets) if not (target < 0).any()]
-    if not labels_of(scoring) or not rows:
+    if not scoring.shares or not rows:
         return 1.0
-    exclusive = labels_of(scoring) == "exclusive"
+    exclusive = scoring.shares == "exclusive"
     probabilities = np.stack([answers[row] for row in rows])
     given = one_hot([np.asarray(targets[row], dtype=np.float64) for row in rows], labels=probabilities.shape[1])
     logits = _logits(probabilities, exclusive=exclusive)
@@ -97,7 +88,7 @@ def calibrated(
         answers: (N, C) probabilities.
         folds: (N,) fold of each row; None: all rows have the temperature of all rows.
     """
-    temperature, exclusive = temperature_for(scoring, targets, answers), labels_of(scoring) == "exclusive"
+    temperature, exclusive = temperature_for(scoring, targets, answers), scoring.shares == "exclusive"
     if folds is None:
         return temperature, tempered(answers, temperature, exclusive=exclusive)
     result = [np.asarray(answer) for answer in answers]

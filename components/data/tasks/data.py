@@ -13,6 +13,7 @@ from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
 from components.data.formats.textkey import digest_of
+from components.settings.tasks import has
 
 #: Largest share of the rows that copies may join in one unit where rows have groups or documents.
 MOST_JOINED: Final = 0.5
@@ -72,6 +73,11 @@ Target = NDArray[np.float64]
 #:   questions                     [start, end, score of the span, score of no answer]; start == end: no answer
 Answer = NDArray[np.float32]
 Labels = NDArray[np.int64]
+
+
+def row_texts(kind: str, fields: Fields) -> list[str]:
+    """The texts of a row; the words of a sentence are one."""
+    return [" ".join(fields)] if has(kind, "words") else list(fields)
 
 
 def spaced(count: int, most: int) -> Labels:

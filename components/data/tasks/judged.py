@@ -6,7 +6,7 @@ The output of the stage `examples` has the distinct texts, sorted, as texts.json
 another label for a row that is drawn in any case, or other rows that no budget draws, leave every corpus up to date.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Final
 
@@ -14,14 +14,12 @@ import numpy as np
 
 from components.core.artifacts import read_json, read_manifest, write_json, writing
 from components.data.tasks.budgets import sample_rows
-from components.data.tasks.data import Fields, Labels, Split
+from components.data.tasks.data import Labels, Split, row_texts
 
 KIND: Final = "judged"
 FILE: Final = "texts.json"
 #: Splits all of whose rows are judged.
 WHOLE: Final = ("dev", "test")
-#: Kinds of tasks whose fields are the words of one text; each field of the other kinds is a text.
-WORDS: Final = ("tagging",)
 
 
 def write_judged(
@@ -38,7 +36,7 @@ def write_judged(
     drawn = [sample_rows(strata, budget, seed=seed)[0] for budget in budgets for seed in seeds]
     rows = [splits[split].fields for split in WHOLE]
     rows.append(splits["train"].take(np.unique(np.concatenate(drawn))).fields)
-    texts = {text for part in rows for fields in part for text in texts_of(kind, fields)}
+    texts = {text for part in rows for fields in part for text in row_texts(kind, fields) if text.strip()}
     with writing(output, kind=KIND) as draft:
         write_json(draft.path / FILE, {"texts": sorted(texts)})
 
@@ -54,8 +52,3 @@ def read_judged(directories: Iterable[Path]) -> list[str]:
         read_manifest(directory, kind=KIND)
         texts.update(read_json(directory / FILE, made_by="the stage examples")["texts"])
     return sorted(texts)
-
-
-def texts_of(kind: str, fields: Fields) -> Iterator[str]:
-    """The texts of one row that are not blank."""
-    return (text for text in ([" ".join(fields)] if kind in WORDS else fields) if text.strip())

@@ -5,17 +5,12 @@ from collections.abc import Mapping
 from components.core.tables import LazyTable
 from components.learners.base import Learner
 from components.learners.baselines.base import Systems
-from components.learners.words.systems import used
+from components.learners.words.systems import SYSTEMS, used
 from components.settings.section import MOST_FREQUENT
 
-#: Kind of task -> its systems; a kind without an entry has the constant system only.
+#: Kind of task -> its systems; a kind without an entry has its words models (`SYSTEMS`) and the constant system only.
 BASELINES: LazyTable[Systems] = LazyTable(
     {
-        "classification": "components.learners.baselines.base:CLASSIFICATION",
-        "multilabel": "components.learners.baselines.base:MULTILABEL",
-        "pair": "components.learners.baselines.base:PAIR",
-        "similarity": "components.learners.baselines.base:SIMILARITY",
-        "regression": "components.learners.baselines.base:REGRESSION",
         "choice": "components.learners.baselines.choice:CHOICE",
         "tagging": "components.learners.baselines.tagging:TAGGING",
         "questions": "components.learners.baselines.questions:QUESTIONS",
@@ -25,5 +20,5 @@ BASELINES: LazyTable[Systems] = LazyTable(
 
 def baselines_of(kind: str, *, language: str, which: str) -> Mapping[str, Learner]:
     """Name -> system of a kind of task, the constant system last; `language` and `which` as in `data.tasks.<name>`."""
-    systems = BASELINES.get(kind, Systems())
+    systems = BASELINES.get(kind) or Systems(SYSTEMS.get(kind, {}))
     return {**used(systems.usual, language=language, which=which), MOST_FREQUENT: systems.constant}

@@ -1,11 +1,10 @@
 """The systems of a kind of task, and the constant one."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from components.data.tasks.data import Answer, Fields
 from components.learners.base import Candidate, Learner, Rows
-from components.learners.words.systems import SYSTEMS
 
 
 @dataclass(frozen=True)
@@ -28,12 +27,5 @@ class Systems:
         constant: the constant prediction, the lower bound for all other systems.
     """
 
-    usual: Mapping[str, Learner] = field(default_factory=dict)
+    usual: Mapping[str, Learner]
     constant: Learner = most_frequent
-
-
-CLASSIFICATION = Systems(SYSTEMS["classification"])
-MULTILABEL = Systems(SYSTEMS["multilabel"])
-REGRESSION = Systems(SYSTEMS["regression"])
-PAIR = Systems(SYSTEMS["pair"])
-SIMILARITY = Systems(SYSTEMS["similarity"])

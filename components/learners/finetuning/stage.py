@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from components.core.artifacts import read_manifest, writing
 from components.data.tasks.budgets import ALL
-from components.data.tasks.calibration import calibrated, labels_of, tempered
+from components.data.tasks.calibration import calibrated, tempered
 from components.data.tasks.data import Answer, Split, Target, mean_answers
 from components.data.tasks.examples import read_facts, read_split, run_folds
 from components.data.tasks.members import save_members
@@ -145,7 +145,7 @@ def completed(trained: Trained) -> Trained:
     """With calibrated probabilities, and with words beside the encoder."""
     rows, answers, record, temperature = rows_of(trained), trained.answers, trained.record, 1.0
     name, judged = rows.judged
-    if labels := labels_of(rows.scoring):
+    if labels := rows.scoring.shares:
         temperature, of_judged = calibrated(rows.scoring, judged.targets, answers[name], folds=rows.folds)
         test = tempered(answers["test"], temperature, exclusive=labels == "exclusive")
         answers = {name: of_judged, "test": test}
@@ -168,7 +168,7 @@ def _served(directory: Path, outputs: Sequence[Trained], test: Split, temperatur
     if not scoring.averages:
         return list(load_classifier(directory).on(first_device()).answer(test.fields))
     means = mean_answers([output.answers["test"] for output in outputs])
-    return None if temperature == 1 else tempered(means, temperature, exclusive=labels_of(scoring) == "exclusive")
+    return None if temperature == 1 else tempered(means, temperature, exclusive=scoring.shares == "exclusive")
 
 
 def _write_classifier(directory: Path, outputs: Sequence[Trained], *, job: FinetuneJob, start: str) -> float:
@@ -232,7 +232,7 @@ def _averaged(outputs: Sequence[Trained]) -> tuple[float, list[HeldOut]]:
     rows, name = of_seeds[0], of_seeds[0].judged[0]
     judged = [output.answers[name] for output in outputs]
     alone: list[HeldOut] = [(each.judged[1].targets, given) for each, given in zip(of_seeds, judged, strict=True)]
-    if len(outputs) == 1 or not labels_of(rows.scoring):
+    if len(outputs) == 1 or not rows.scoring.shares:
         return 1.0, alone
     folds, targets = None, rows.dev.targets
     if rows.folds is not None:
@@ -263,7 +263,7 @@ def _answers_to(wanted: NDArray[np.int64], trained: Trained, rows: Rows, name: s
     else:
         encoded = fit.encode(classifier, tokenizer, fields)
         raw = answers(classifier.to(first_device()), encoded, precision=fit.precision)
-    raw = tempered(raw, trained.temperature, exclusive=classifier.task.kind != "multilabel")
+    raw = tempered(raw, trained.temperature, exclusive=rows.scoring.shares == "exclusive")
     return result | dict(zip(others, raw if trained.part is None else trained.part.combined(fields, raw), strict=True))
 
 

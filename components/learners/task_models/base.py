@@ -14,6 +14,7 @@ from components.data.tasks.data import Fields
 from components.learners.task_models.heads import Head
 from components.models.base import LanguageModel
 from components.settings.finetune import FinetuneSettings
+from components.settings.tasks import has
 from components.tokenization import Tokenizer
 
 #: (S, F) features of sequences and (S,) the row that each belongs to -> (B, G) features of rows.
@@ -91,7 +92,7 @@ def refuse_distillation(task: Task, settings: FinetuneSettings) -> str | None:
     """What is wrong if a model of this kind teaches or learns by distillation; None if nothing is."""
     if not task.imitates:
         return f"kind {task.kind} has no predictions that a student learns; remove the task or the group"
-    if task.kind == "tagging" and settings.tagger != "linear":
+    if has(task.kind, "words") and settings.tagger != "linear":
         return f"tagger {settings.tagger} has no probabilities of the tags of a word; set it to linear"
     return None
 

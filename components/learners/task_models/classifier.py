@@ -44,6 +44,7 @@ from components.learners.task_models.words_part import WordsPart
 from components.models.base import LanguageModel
 from components.models.encoder import Encoder, load_encoder, load_weights, save_encoder, save_weights
 from components.settings.finetune import FinetuneSettings
+from components.settings.tasks import has
 from components.tokenization import Tokenizer
 from components.tokenization.special import UNK
 from components.training.precision import Precision
@@ -157,7 +158,7 @@ class TextClassifier:
 
     def with_words(self, rows: Sequence[Fields], answers: list[Answer]) -> list[Answer]:
         """The answers to N rows from the answers of the encoder and its head."""
-        answers = tempered(answers, self.temperature, exclusive=self.kind != "multilabel")
+        answers = tempered(answers, self.temperature, exclusive=not has(self.kind, "labels"))
         return answers if self.words is None else self.words.combined(rows, answers)
 
     def sharpened(self) -> TextClassifier:
@@ -389,4 +390,4 @@ class AveragedClassifier:
         return answers, measured
 
     def _mean(self, answers: Sequence[Sequence[Answer]]) -> list[Answer]:
-        return tempered(mean_answers(answers), self.temperature, exclusive=self.kind != "multilabel")
+        return tempered(mean_answers(answers), self.temperature, exclusive=not has(self.kind, "labels"))

@@ -17,6 +17,7 @@ from components.learners.task_models.heads import precise
 from components.models.base import Batch, LanguageModel
 from components.models.layers.host import move, on_host, places
 from components.settings.finetune import FinetuneSettings
+from components.settings.tasks import has
 from components.tokenization import Tokenizer
 from components.tokenization.special import UNK
 
@@ -209,9 +210,9 @@ def sizes_of(
     lengths = iter([len(pieces) for pieces in tokenizer.encode_batch([text for fields in chosen for text in fields])])
     counts = [[next(lengths) for _ in fields] for fields in chosen]
     item = len(encoder.special_tokens([]))
-    if task.kind == "tagging":
+    if has(task.kind, "words"):
         return np.asarray([sum(words) + item for words in counts])
-    if len(counts[0]) == 1 or (task.kind in ("pair", "similarity") and reads_apart(settings, encoder)):
+    if len(counts[0]) == 1 or (has(task.kind, "second") and reads_apart(settings, encoder)):
         return np.asarray([max(parts) + item for parts in counts])
     two = len(encoder.pair_tokens([], [])[0])
     return np.asarray([first + max(others) + two for first, *others in counts])

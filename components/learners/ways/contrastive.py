@@ -41,7 +41,7 @@ class Contrastive(Way):
 
     def is_tried(self, task: Task) -> bool:
         """Not for pairs: on SICK, with MiniLM, it lowered the score of the head on the frozen encoder."""
-        return task.kind != "pair" and super().is_tried(task)
+        return task.single and super().is_tried(task)
 
     def training(self, settings: FinetuneSettings) -> Training:
         return settings.training.model_copy(update={"rate": contrastive.RATE})

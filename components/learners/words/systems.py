@@ -15,6 +15,7 @@ from components.learners.words.features import RowFeatures, WordFeatures, fit_te
 from components.learners.words.fits import Regressions, fit_exclusive, fit_independent, fit_margin, fit_ridge
 from components.learners.words.linear import LinearFunction, LinearModel
 from components.learners.words.text import Analyzer, Counted, Tfidf
+from components.settings.tasks import has
 
 #: Candidates for the inverse strength of the L2 penalty, the strongest penalty first.
 C_GRID: Final = (1.0, 10.0, 100.0, 1000.0)
@@ -181,7 +182,7 @@ def used(systems: Mapping[str, Learner], *, language: str, which: str) -> dict[s
 
 def probable_systems(kind: str, *, language: str, which: str) -> dict[str, Learner]:
     """Name -> words model with calibrated probabilities; empty for kinds without one."""
-    systems = {} if kind in ("regression", "similarity") else SYSTEMS.get(kind, {})
+    systems = {} if has(kind, "score") else SYSTEMS.get(kind, {})
     return {name: each for name, each in used(systems, language=language, which=which).items() if name != MARGIN}
 
 

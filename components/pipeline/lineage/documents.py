@@ -17,6 +17,7 @@ from components.data.ingestion.dedup import NGRAM, PERMUTATIONS, Shingles, store
 from components.data.ingestion.documents import DROPPED, Origin, Outcome, what_became_of
 from components.data.ingestion.readers import read_documents
 from components.data.matching import Texts, key_of
+from components.data.tasks.data import row_texts
 from components.data.tasks.examples import KIND as EXAMPLES
 from components.data.tasks.examples import read_split
 from components.pipeline.jobs import PARALLEL
@@ -94,7 +95,7 @@ def texts_of(params: Params, document: str, *, where: str = "") -> list[str]:
             rows = read_split(directory, split)
             for fields, row_id in zip(rows.fields, rows.ids, strict=True):
                 if row_id is not None and f"/{source.path}/{row_id}".endswith(f"/{document.lstrip('/')}"):
-                    matches.setdefault(task, []).extend([" ".join(fields)] if source.kind == "tagging" else fields)
+                    matches.setdefault(task, []).extend(row_texts(source.kind, fields))
     if where:
         matches = {name: texts for name, texts in matches.items() if name == where}
     if len({tuple(sorted(map(key_of, texts))) for texts in matches.values()}) > 1:

@@ -19,12 +19,13 @@ from components.core.artifacts import partial_path, sync
 from components.core.errors import DataError
 from components.data.formats.kinds import are_labels, form_of
 from components.data.formats.lines import CODECS, Reading
+from components.data.formats.parquets import open_table
 from components.data.formats.plain import FASTTEXT, parallel_files
 from components.data.formats.separated import read_delimited
-from components.data.formats.tables import Opening, RowError, suffix
+from components.data.formats.tables import Opening, RowError
 from components.data.ingestion.readers import text_documents
-from components.data.matching import Texts, columns, held_rows, open_table
-from components.settings.formats import SUFFIXES
+from components.data.matching import Texts, columns, held_rows
+from components.settings.formats import by_name, suffix_of
 
 #: (first line from 1, values as its reader gives them, None: by `_values`) of each record.
 Records = Iterator[tuple[int, Any]]
@@ -52,14 +53,14 @@ def remove_records(path: Path, texts: Texts) -> int:
         DataError: the file is damaged.
         OSError: it cannot be written.
     """
-    kind = suffix(path.name)
+    kind = suffix_of(path.name)
     if not path.exists():
         return 0  # it went with the file whose lines belong to its own
     try:
+        if by_name(path.name) == "workbook" or path.suffix.lower() == ".zip":
+            raise DataError(f"{path}: workbooks and zip archives are not edited; remove the text by hand")
         if kind in (".parquet", ".arrow"):
             return _rewrite_table(path, texts)
-        if SUFFIXES.get(kind) == "workbook" or path.suffix.lower() == ".zip":
-            raise DataError(f"{path}: workbooks and zip archives are not edited; remove the text by hand")
         if kind == ".json":
             return _rewrite_json(path, texts)
         held = {file: _held(file, texts) for file in _aligned(path)}
@@ -78,7 +79,7 @@ def remove_records(path: Path, texts: Texts) -> int:
 def _held(path: Path, texts: Texts) -> set[Range]:
     """The records that hold one of the texts."""
     held: set[Range] = set()
-    if suffix(path.name) == ".txt":
+    if suffix_of(path.name) == ".txt":
         with _opened(path) as source:
             blocks = re.split(r"\n\s*\n\s*\n", source.read().decode(errors="replace"))
         if any(re.search("[^\n]\f", block) and texts.may_be_in(block) for block in blocks):
@@ -100,8 +101,8 @@ def _held(path: Path, texts: Texts) -> set[Range]:
 
 def _divisions(path: Path) -> Iterator[Records]:
     """The records of a text file; where it may be divided in two ways, the first that finds a text counts."""
-    kind = suffix(path.name)
-    form = SUFFIXES.get(kind, "")
+    kind = suffix_of(path.name)
+    form = by_name(path.name)
     if kind == ".txt":
         with suppress(DataError):  # it is a table only if it has tabs in every line
             form = "tsv" if form_of(path) == "tsv" else form
@@ -227,12 +228,12 @@ def _opened(path: Path) -> io.BufferedReader:
 def _aligned(path: Path) -> list[Path]:
     """The files parallel to a file, itself included."""
     of_text = path.name.endswith(".txt")
-    if suffix(path.name) and not of_text:
+    if suffix_of(path.name) and not of_text:
         return [path]
     pattern = re.sub(r"[a-zA-Z0-9]+(\.txt)$", r"*\1", path.name)
     files = {}
     for file in parallel_files(path.with_name(pattern) if of_text else path.parent).values():
-        if of_text or not suffix(file.name):
+        if of_text or not suffix_of(file.name):
             with _opened(file) as lines:
                 files[file] = [raw.decode(errors="replace").strip() for raw in lines]
     if path not in files:  # a hidden file, or a name that is a pattern

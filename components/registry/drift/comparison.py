@@ -32,7 +32,8 @@ from sklearn.linear_model import RidgeClassifier
 from sklearn.model_selection import StratifiedKFold, cross_val_score
 
 from components.data.tasks.data import spaced
-from components.registry.drift.measurements import SCORES, Measured, Reference
+from components.data.tasks.kinds import scoring_for
+from components.registry.drift.measurements import Measured, Reference
 
 Floats = NDArray[np.float64]
 #: Probability of any false alarm in a year of daily checks of one task, and of a false alarm in one check.
@@ -184,7 +185,8 @@ def _score(old: Measured, new: Measured, _: int) -> Feature | None:
     samples = [sample[np.isfinite(sample)] for sample in samples]
     if min(map(len, samples)) < LEAST_UNSEEN:
         return None
-    return _smirnov(samples, [sample.mean() for sample in samples], f"mean {SCORES.get(new.kind, 'score')}", "{:.2f}")
+    what = scoring_for(new.kind).score_name if new.kind else "score"
+    return _smirnov(samples, [sample.mean() for sample in samples], f"mean {what}", "{:.2f}")
 
 
 def _content(old: Measured, new: Measured, most: int) -> Feature | None:

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from components.data.tasks.data import Answer, Fields, spaced
 from components.data.tasks.examples import read_split
+from components.data.tasks.kinds import scoring_for
 from components.learners.prediction import ROWS, Classifier, WrappedClassifier
 
 if TYPE_CHECKING:
@@ -29,7 +30,7 @@ REFERENCE: Final = "drift"
 SCHEMA: Final = 1
 #: One row. `time`: seconds since the epoch, 0 in a reference. `characters`: of all parts of the input. `pieces` and
 #: `unknown`: pieces that the encoder reads, and how many of them are unknown. `label`: index of the predicted class, -1
-#: without one. `score`: see `SCORES`; NaN without one. `sketch`: a random projection of the features of the head.
+#: without one. `score`: see `Scoring.described`; NaN without one. `sketch`: a random projection of features.
 ROW: Final = np.dtype(
     [
         ("time", "<f8"),
@@ -41,17 +42,6 @@ ROW: Final = np.dtype(
         ("sketch", "<f2", (SKETCH,)),
     ]
 )
-#: Kind of a task -> what `score` is.
-SCORES: Final = {
-    "classification": "confidence",
-    "pair": "confidence",
-    "choice": "confidence",
-    "multilabel": "highest probability",
-    "similarity": "predicted value",
-    "regression": "predicted value",
-    "tagging": "share of words with a tag",
-    "questions": "margin of the answer",
-}
 Rows = NDArray[np.void]
 Ints = NDArray[np.int64]
 
@@ -113,34 +103,6 @@ def unpacked(text: str) -> Rows:
     return np.frombuffer(base64.b64decode(text), dtype=ROW)
 
 
-def describe(kind: str, answer: NDArray[np.float32], labels: Sequence[str]) -> tuple[int, float]:
-    """Predicted class and score of an answer (`components.data.tasks.data.Answer`)."""
-    match kind:
-        case "classification" | "pair" | "choice" | "multilabel":
-            return int(answer.argmax()), float(answer.max())
-        case "similarity" | "regression":
-            return -1, float(answer[0])
-        case "tagging":
-            outside = labels.index("O") if "O" in labels else -1
-            return -1, float(np.mean(answer != outside)) if len(answer) else 0.0
-        case "questions":
-            # The scores of an answer and of no answer.
-            return int(answer[0] != answer[1]), float(np.clip(answer[2] - answer[3], -1e3, 1e3))
-        case _:
-            return -1, float("nan")
-
-
-def class_names(kind: str, labels: Sequence[str]) -> tuple[str, ...]:
-    """Names of the classes that `describe` returns the index of; empty if they have none or their number differs."""
-    match kind:
-        case "classification" | "pair" | "multilabel":
-            return tuple(labels)
-        case "questions":
-            return ("no answer", "answer")
-        case _:
-            return ()
-
-
 SEED: Final = 23
 #: Sketches are stored as float16.
 LARGEST = 6e4
@@ -180,12 +142,12 @@ def measure(classifier: Classifier, rows: Sequence[Fields], *, now: float = 0.0)
     else:
         answers = list(classifier.answer(rows))
         records["sketch"] = np.nan
-    kind, labels = classifier.kind, list(classifier.labels)
+    scoring = scoring_for(classifier.kind, list(classifier.labels))
     records["time"] = now
     records["characters"] = [sum(map(len, parts)) for parts in rows]
-    described = np.array([describe(kind, answer, labels) for answer in answers], dtype=np.float64).reshape(-1, 2)
+    described = np.array([scoring.described(answer) for answer in answers], dtype=np.float64).reshape(-1, 2)
     records["label"], records["score"] = described[:, 0], described[:, 1]
-    return answers, Measured(kind, class_names(kind, labels), records)
+    return answers, Measured(classifier.kind, tuple(scoring.outcomes), records)
 
 
 @lru_cache(maxsize=8)

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from components.core.errors import ConfigError, extras
 from components.data.tasks.data import Fields
+from components.data.tasks.kinds import scoring_for
 from components.interchange.tokenizer_json import library_tokenizer, template
 from components.learners.task_models.base import most_pieces
 from components.learners.task_models.classifier import TextClassifier
@@ -21,6 +22,7 @@ from components.learners.task_models.heads import RegressionHead
 from components.learners.task_models.inputs import reads_apart
 from components.learners.task_models.model import TaskModel
 from components.models.base import LanguageModel
+from components.settings.tasks import OF_ONE_TEXT, has
 from components.tokenization.special import END, FIRST_ORDINARY, SPECIAL_PIECES, UNK
 
 MODEL: Final = "model.onnx"
@@ -134,9 +136,6 @@ def write_onnx(path: Path, model: LanguageModel) -> list[str]:
 INT8: Final = "model.int8.onnx"
 CONFIG: Final = "config.json"
 TOKENIZER: Final = "tokenizer.json"
-#: Kinds that read one text, and those that read two in one sequence.
-SINGLE: Final = ("classification", "multilabel", "regression")
-PAIRS: Final = ("pair", "similarity")
 
 
 class _Graph(nn.Module):
@@ -150,7 +149,7 @@ class _Graph(nn.Module):
         outputs = self.model.head(self.model.features(hidden, lengths)).float()
         if isinstance(self.model.head, RegressionHead):
             return self.model.head.low + self.model.head.range * outputs
-        return outputs.sigmoid() if self.kind == "multilabel" else outputs.softmax(1)
+        return outputs.sigmoid() if has(self.kind, "labels") else outputs.softmax(1)
 
 
 def refuse(classifier: TextClassifier) -> None:
@@ -160,7 +159,7 @@ def refuse(classifier: TextClassifier) -> None:
         ConfigError: it does not; the message says why and names what does.
     """
     problem = f"the answer of a {classifier.kind} task is decoded outside of a graph"
-    if classifier.kind in (*SINGLE, *PAIRS) and not (problem := several_parts(classifier)):
+    if (reads_pairs(classifier) or classifier.kind in OF_ONE_TEXT) and not (problem := several_parts(classifier)):
         return
     raise ConfigError(f"ONNX cannot express this model: {problem}; `--format container` serves every model")
 
@@ -170,7 +169,7 @@ def several_parts(classifier: TextClassifier) -> str:
     model, settings = classifier.model, classifier.settings
     if classifier.words is not None:
         return "it is combined with a model of words (finetune.<name>.words)"
-    if classifier.kind in PAIRS and reads_apart(settings, model.encoder):
+    if reads_pairs(classifier) and reads_apart(settings, model.encoder):
         return "it reads two texts as two sequences"
     if model.combine is not None or (settings.chunk is not None and not model.of_units):
         return "it reads long texts in parts (chunk)"
@@ -184,7 +183,7 @@ def write_task_graph(path: Path, classifier: TextClassifier) -> None:
         _Graph(classifier.model, classifier.kind),
         classifier.model.encoder,
         outputs=["outputs"],
-        segments=classifier.kind in PAIRS,
+        segments=reads_pairs(classifier),
         instead="; `--format container` serves it",
     )
 
@@ -214,26 +213,31 @@ def write_tokenizer(path: Path, classifier: TextClassifier) -> None:
     tokenizer.save(str(path))
 
 
-#: Kind of task -> the expression of the answers from `outputs` (batch, labels); of other kinds, a number.
+#: `Scoring.shares` -> the expression of the answers from `outputs` (batch, labels); of other kinds, a number.
 ANSWERS: Final = {
-    "classification": "[labels[number] for number in outputs.argmax(1)]",
-    "pair": "[labels[number] for number in outputs.argmax(1)]",
-    "multilabel": "[[label for label, share in zip(labels, row) if share >= 0.5] for row in outputs]",
+    "exclusive": "[labels[number] for number in outputs.argmax(1)]",
+    "independent": "[[label for label, share in zip(labels, row) if share >= 0.5] for row in outputs]",
+    "": "outputs[:, 0].tolist()",
 }
+
+
+def reads_pairs(classifier: TextClassifier) -> bool:
+    """Whether an input is two texts in one sequence."""
+    return has(classifier.kind, "second")
 
 
 def snippet(classifier: TextClassifier) -> str:
     """Python code that answers in the folder of the graph, with onnxruntime and tokenizers."""
-    pairs = classifier.kind in PAIRS
+    pairs, shares = reads_pairs(classifier), scoring_for(classifier.kind, classifier.labels).shares
     texts = [("a text", "another one"), ("two", "texts")] if pairs else ["a text", "another one"]
     names = {"input_ids": "ids", "attention_mask": "attention_mask"} | ({"token_type_ids": "type_ids"} if pairs else {})
     inputs = ", ".join(f'"{name}": np.array([row.{field} for row in rows])' for name, field in names.items())
-    labels = f'labels = json.load(open("{CONFIG}"))["labels"]\n' if classifier.kind in ANSWERS else ""
+    labels = f'labels = json.load(open("{CONFIG}"))["labels"]\n' if shares else ""
     return (
         f"import json\n\nimport numpy as np\nimport onnxruntime\nfrom tokenizers import Tokenizer\n\n{labels}"
         f'rows = Tokenizer.from_file("{TOKENIZER}").encode_batch({texts!r})\n'
         f'outputs = onnxruntime.InferenceSession("{MODEL}").run(None, {{{inputs}}})[0]\n'
-        f"print({ANSWERS.get(classifier.kind, 'outputs[:, 0].tolist()')})\n"
+        f"print({ANSWERS[shares]})\n"
     )
 
 

@@ -12,6 +12,7 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from components.core.errors import ConfigError, nearest
+from components.data.tasks.kinds import find_kind, scoring_for
 from components.interchange.huggingface import CONVERTERS
 from components.interchange.tokenizer_json import write_tokenizer
 from components.learners.task_models.classifier import TextClassifier
@@ -19,7 +20,8 @@ from components.learners.task_models.heads import BatchNorm, FixedNorm, Regressi
 from components.models.encoder import CONFIG, WEIGHTS
 from components.models.sentence import NORMALIZE, Reading
 from components.registry.exports.exported import __file__ as exported
-from components.registry.exports.onnx import PAIRS, several_parts
+from components.registry.exports.onnx import reads_pairs, several_parts
+from components.settings.tasks import has
 
 MODULE: Final = "modeling_headstart.py"
 #: Line of the model card of a folder with this module.
@@ -40,14 +42,11 @@ BASES: Final = {
     "gpt": ("transformer.", "GPT2", "last"),
     "xlnet": ("transformer.", "XLNet", "last"),
 }
-_TASKS: Final = {
-    "classification": "text-classification",
-    "multilabel": "text-classification",
-    "regression": "text-classification",
-    "pair": "text-classification",
-    "similarity": "text-classification",
-    "tagging": "token-classification",
-    "questions": "question-answering",
+#: `Scoring.shares` -> what transformers calls it.
+_PROBLEMS: Final = {
+    "exclusive": "single_label_classification",
+    "independent": "multi_label_classification",
+    "": "regression",
 }
 #: How a folder that answers questions is used.
 QUESTIONS: Final = """\
@@ -68,7 +67,7 @@ def write_pipeline(directory: Path, classifier: TextClassifier, *, family: str) 
     Raises:
         ConfigError: transformers has no counterpart of the family, of the task or of a part of the model.
     """
-    task = _TASKS.get(classifier.kind)
+    task = find_kind(classifier.kind).pipeline
     _refuse(classifier, family, task)
     converter = CONVERTERS[family]
     config, tensors = converter.to_huggingface(classifier.model.encoder)
@@ -98,7 +97,7 @@ def write_pipeline(directory: Path, classifier: TextClassifier, *, family: str) 
         padding=converter.padding,
     )  # fmt: skip
     trust = ", trust_remote_code=True" if sequence else ""
-    example = {"text": "a text", "text_pair": "another one"} if classifier.kind in PAIRS else "a text"
+    example = {"text": "a text", "text_pair": "another one"} if reads_pairs(classifier) else "a text"
     usage = f'from transformers import pipeline\n\nmodel = pipeline("{task}", "."{trust})\nprint(model({example!r}))\n'
     if task == "question-answering":
         # Version 5 of transformers has no pipeline for it.
@@ -128,7 +127,7 @@ def _refuse(classifier: TextClassifier, family: str, task: str | None) -> None:
             problem = f"transformers reads another piece of a word than {family} does here"
         elif family == "modernbert":
             problem = "transformers' ModernBERT has a further layer before the output"
-        elif classifier.kind == "tagging" and settings.tagger != "linear":
+        elif has(classifier.kind, "words") and settings.tagger != "linear":
             problem = f"tagger: {settings.tagger} has no counterpart in transformers"
         elif not plain:
             problem = "transformers reads the last layer by one linear layer (layers: last, head_hidden: 0)"
@@ -183,18 +182,15 @@ def _normalising(norm: nn.Module) -> Affine | None:
 
 
 def _labels(classifier: TextClassifier) -> dict[str, Any]:
-    if classifier.kind == "questions":
+    if has(classifier.kind, "context"):
         return {}
-    if classifier.kind in ("regression", "similarity"):
-        return {"id2label": {"0": "value"}, "label2id": {"value": 0}, "problem_type": "regression"}
-    names = dict(enumerate(classifier.labels))
+    names = dict(enumerate(["value"] if has(classifier.kind, "score") else classifier.labels))
     result: dict[str, Any] = {
         "id2label": {str(number): name for number, name in names.items()},
         "label2id": {name: number for number, name in names.items()},
     }
-    if classifier.kind != "tagging":
-        several = classifier.kind == "multilabel"
-        result["problem_type"] = "multi_label_classification" if several else "single_label_classification"
+    if not has(classifier.kind, "words"):
+        result["problem_type"] = _PROBLEMS[scoring_for(classifier.kind, classifier.labels).shares]
     return result
 
 

@@ -2,7 +2,6 @@
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
@@ -15,6 +14,7 @@ from components.data.formats.annotations.records import LABEL, Annotated, CharSp
 from components.data.formats.lines import Reading
 from components.data.formats.tables import Layout, Opening, Row, Rows, as_text
 from components.data.formats.words import covered, words_of
+from components.settings.formats import FORMATS
 
 #: Format -> reader of its records.
 READERS: Final[dict[str, Callable[[Path, Reading], Iterator[Annotated]]]] = {
@@ -22,8 +22,6 @@ READERS: Final[dict[str, Callable[[Path, Reading], Iterator[Annotated]]]] = {
     "doccano": read_doccano,
     "prodigy": read_prodigy,
 }
-#: Format -> what a record is called in messages.
-UNITS: Final = {"label-studio": "task", "doccano": "line", "prodigy": "line"}
 #: Key of `Reading.skipped` -> message.
 REASONS: Final = {
     "without_annotation": "record(s) without annotation are left out",
@@ -43,73 +41,52 @@ REASONS: Final = {
 
 
 def read_annotated(file: Opening, *, form: str) -> Rows:
-    """The records of an export that have all columns that are asked for; others are left out and counted.
+    """The records of an export. A column is one of the texts', or a control: its name, or `label` if there is only one.
+    The value of a control is a label, with `layout.nested` a list of labels, or a number. Spans of characters are the
+    tags of the words of a text.
 
-    A column is one of the texts', or a control: its name, or `label` if there is only one. The value of a control is a
-    label, with `layout.nested` a list of labels, or a number.
+    If columns are asked for, records without one of them are left out and counted; with `layout.tagged` the columns are
+    of the text and of the control of its spans. Otherwise rows have all columns, and of spans `words` and `tags`.
 
     Raises:
         DataError: as the readers; a column occurs in no record; a text has several labels and `layout.nested` is not
             set.
     """
-    path, reading, asked, unit = file.path, file.reading, file.columns or (), UNITS[form]
-
-    def rows() -> Iterator[tuple[int, Row]]:
-        seen: set[str] = set()
-        missing: Annotated | None = None
-        for record in READERS[form](path, reading):
-            where = f"{path}, {unit} {record.number}"
-            reading.skipped.update(record.ignored)
-            if file.layout.tagged:
-                spans = control_of(record.spans, asked[1], where, "tags")
-                if spans is None:
-                    reading.skipped["without_annotation"] += 1
-                else:
-                    tagged = _tagged(record, spans, where, reading.skipped, text=asked[0])
-                    yield (
-                        record.number,
-                        {**dict.fromkeys(asked), **record.data, **dict(zip(asked, tagged, strict=False))},
-                    )
-                continue
-            row = {name: value for name in asked if (value := _value(record, name, file.layout, where)) is not None}
-            seen |= row.keys()
-            if any(name not in row and (name == LABEL or name not in record.data) for name in asked):
-                missing = missing or record
-                reading.skipped["without_annotation"] += 1
-                continue
-            yield record.number, {**record.data, **row}
-        if missing is not None and (absent := [name for name in asked if name not in seen and name != LABEL]):
-            names = [*missing.chosen, *map(str, missing.data)]
-            raise DataError(
-                f"{path}, {unit} {missing.number}: no column or control {absent[0]!r}{nearest(absent[0], names)}; name "
-                "it in params.yaml"
-            )
-
-    return file.rows([], rows(), fixed=False)
-
-
-def open_annotated(path: Path, tool: str) -> Rows | None:
-    """The records of an export with all columns; None of rows that a table holds as well."""
-    file = Opening(path)
-    reading = file.reading
-    records = list(READERS[tool](path, reading))
-    tagged = any(any(record.spans.values()) for record in records)
-    if not tagged and tool == "doccano" and not any(isinstance(record.data.get("cats"), dict) for record in records):
-        return None
+    path, reading, asked, unit = file.path, file.reading, file.columns, FORMATS[form].unit
+    records = list(READERS[form](path, reading))
+    tagged = file.layout.tagged if asked else any(any(record.spans.values()) for record in records)
+    text, control = asked[:2] if asked and tagged else ("text", None)
+    rows: dict[int, Row] = {}
+    seen: set[str] = set()
+    missing: Annotated | None = None
+    for record in records:
+        where = f"{path}, {unit} {record.number}"
+        reading.skipped.update(record.ignored)
+        values: Row = dict(record.chosen)
+        if tagged:
+            spans = control_of(record.spans, control, where, "tags")
+            counts = reading.skipped if asked else Counter[str]()
+            both = _tagged(record, spans or (), where, counts, text=text) if spans is not None or not asked else ()
+            values = dict(zip(asked or ("words", "tags"), both, strict=False))
+        elif asked:
+            values = {name: value for name in asked if (value := _value(record, name, file.layout, where)) is not None}
+            seen |= values.keys()
+        wanted = (asked[1:2] if tagged else asked) if asked else ()
+        if any(name not in values and (tagged or name == LABEL or name not in record.data) for name in wanted):
+            missing = missing or record
+            reading.skipped["without_annotation"] += 1
+        else:
+            rows[record.number] = dict.fromkeys(asked or ()) | dict(record.data) | values
+    absent = [name for name in asked or () if not tagged and name not in seen and name != LABEL]
+    if missing is not None and absent:
+        near = nearest(absent[0], [*missing.chosen, *map(str, missing.data)])
+        where = f"{path}, {unit} {missing.number}"
+        raise DataError(f"{where}: no column or control {absent[0]!r}{near}; name it in params.yaml")
     several = any(isinstance(value, list) and len(value) > 1 for each in records for value in each.chosen.values())
     kind = "tagging" if tagged else "multilabel" if several else "classification"
-    rows = []
-    for record in records:
-        reading.skipped.update(record.ignored)
-        row: Row = {**record.data, **({} if tagged else record.chosen)}
-        if tagged:
-            where = f"{path}, {UNITS[tool]} {record.number}"
-            spans = control_of(record.spans, None, where, "tags") or ()
-            row["words"], row["tags"] = _tagged(record, spans, where, Counter(), text="text")
-        rows.append((record.number, row))
-    names = list(dict.fromkeys(name for _, row in rows for name in row))
-    described = f"an export of {tool}"
-    return file.rows(names, iter(rows), fixed=False, described=described, form=tool, kind=kind)
+    names = list(dict.fromkeys(name for row in rows.values() for name in row))
+    described = f"an export of {form}"
+    return file.rows(names, iter(rows.items()), fixed=False, described=described, kind=kind)
 
 
 def _tagged(
@@ -140,29 +117,24 @@ def _value(record: Annotated, name: str, layout: Layout, where: str) -> Any:
     return value[0] if value else None
 
 
-@dataclass(frozen=True)
-class Form:
-    """One form: its writer, and the suffix of its files; without suffix it is a folder."""
-
-    write: Callable[..., None]
-    suffix: str
-
-
-FORMS: Final = {
-    "label-studio": Form(write_label_studio, ".json"),
-    "doccano": Form(write_doccano, ".jsonl"),
-    "prodigy": Form(write_prodigy, ".jsonl"),
-    "datasets": Form(write_hub, ""),
+#: Format -> writer of predictions.
+WRITERS: Final[dict[str, Callable[..., None]]] = {
+    "label-studio": write_label_studio,
+    "doccano": write_doccano,
+    "prodigy": write_prodigy,
+    "datasets": write_hub,
 }
 
 
-def form_named(name: str, output: Path) -> Form:
-    if name not in FORMS:
-        raise ConfigError(f"unknown format {name!r}{nearest(name, FORMS)}")
-    form = FORMS[name]
-    if output.suffix != form.suffix:
-        expected = (
-            f"a file {output.stem}{form.suffix}" if form.suffix else f"a folder, such as {output.with_suffix('')}"
-        )
-        raise ConfigError(f"{output}: predictions for {name} are {expected}")
-    return form
+def check_written(form: str, output: Path) -> None:
+    """Check that predictions in a format can have this name.
+
+    Raises:
+        ConfigError: there is no such format, or its files are called otherwise.
+    """
+    if form not in WRITERS:
+        raise ConfigError(f"unknown format {form!r}{nearest(form, WRITERS)}")
+    suffix = str(FORMATS[form].written)
+    if output.suffix != suffix:
+        expected = f"a file {output.stem}{suffix}" if suffix else f"a folder, such as {output.with_suffix('')}"
+        raise ConfigError(f"{output}: predictions for {form} are {expected}")

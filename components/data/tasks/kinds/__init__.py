@@ -27,6 +27,7 @@ class Kind:
     Attributes:
         read: (task name, source) -> the task's examples. Raises DataError for invalid data.
         scoring: labels -> the metrics.
+        pipeline: what transformers calls the task; None: it has none.
         strata: split -> (N,) the stratum of each row; a label budget is a number of rows per stratum. None: the budget
             is a number of rows.
     """
@@ -35,6 +36,7 @@ class Kind:
     io: TaskIO
     scoring: Callable[[Sequence[str]], Scoring]
     strata: Callable[[Split], Labels | None] = one_stratum
+    pipeline: str | None = "text-classification"
 
 
 KINDS: LazyTable[Kind] = LazyTable(

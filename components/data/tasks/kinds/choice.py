@@ -103,4 +103,5 @@ KIND = Kind(
         ),
     ),
     scoring=lambda _: Choice(),
+    pipeline=None,
 )

@@ -8,14 +8,11 @@ from components.data.scoring.classification import NO_CLASS, UNSEEN, Classificat
 from components.data.tasks.data import Examples, Labels, Split
 from components.data.tasks.kinds import Kind
 from components.data.tasks.reading.records import (
-    filled_all,
-    is_blank,
     label_of,
     merged_numbers,
     read_labelled,
-    unlabelled_row,
 )
-from components.data.tasks.reading.splits import Row, Rows, examples_of, train_of, unseen_labels
+from components.data.tasks.reading.splits import Row, Rows, examples_of, train_of, unseen_labels, with_labels
 from components.data.tasks.task_io import PAIR_EXAMPLES, TEXT_EXAMPLES, label_io
 from components.settings.tasks import TaskSource
 
@@ -23,7 +20,7 @@ from components.settings.tasks import TaskSource
 FEW = 20
 
 
-def labelled(name: str, source: TaskSource, columns: tuple[str, ...], what: tuple[str, ...] = ("text",)) -> Examples:
+def labelled(name: str, source: TaskSource) -> Examples:
     """Rows of one or more texts with one label; a target is the index of the label in the sorted labels, -1 for no
     class, or `UNSEEN`.
 
@@ -37,14 +34,9 @@ def labelled(name: str, source: TaskSource, columns: tuple[str, ...], what: tupl
     rows: Rows = {}
     counts: Counter[str] = Counter()
     unlabelled: list[Row] = []
-    for split, record in read_labelled(name, source, [*columns, source.label], counts, texts=len(columns)):
-        label, origin = record.values[-1], record.origin
-        if source.no_label == "drop" and is_blank(label):
-            counts[f"{split}_rows_without_label"] += 1
-            if split == "train" and (given := unlabelled_row(record, columns)):
-                unlabelled.append(Row(given, None, origin))
-            continue
-        fields, target = filled_all(record, columns, what), label_of(label, source.label, origin)
+    records = read_labelled(name, source, [*source.texts, source.label], counts, texts=len(source.texts))
+    for split, fields, label, origin in with_labels(records, source, source.texts, counts, unlabelled):
+        target = label_of(label, source.label, origin)
         if target == source.outside:
             counts["outside_rows" if split == "test" else f"{split}_rows_outside"] += 1
             if split != "test":
@@ -98,14 +90,14 @@ def strata(split: Split) -> Labels:
 
 
 KIND = Kind(
-    read=lambda name, source: labelled(name, source, (source.text,)),
+    read=labelled,
     io=label_io(["text"], TEXT_EXAMPLES),
     scoring=Classification,
     strata=strata,
 )
 
 PAIR = Kind(
-    read=lambda name, source: labelled(name, source, (source.first, source.second), ("first text", "second text")),
+    read=labelled,
     io=label_io(["first", "second"], PAIR_EXAMPLES),
     scoring=Classification,
     strata=strata,

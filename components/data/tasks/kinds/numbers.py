@@ -3,27 +3,25 @@
 import math
 from collections import Counter
 from dataclasses import replace
+from typing import Any
 
 from components.core.errors import DataError
-from components.data.formats.tables import as_text
 from components.data.scoring.numbers import Regression, Similarity
 from components.data.tasks.data import Examples
 from components.data.tasks.kinds import Kind
 from components.data.tasks.reading.records import (
     all_records,
     are_thousands,
-    filled_all,
     is_blank,
     is_no_number,
     number_of,
-    unlabelled_row,
 )
-from components.data.tasks.reading.splits import Row, Rows, examples_of, train_of
+from components.data.tasks.reading.splits import Row, Rows, examples_of, train_of, with_labels
 from components.data.tasks.task_io import PAIR_EXAMPLES, TEXT_EXAMPLES, number_io
 from components.settings.tasks import TaskSource
 
 
-def read_numbers(name: str, source: TaskSource, columns: tuple[str, ...], what: tuple[str, ...]) -> Examples:
+def read_numbers(name: str, source: TaskSource) -> Examples:
     """Rows of one or more texts with a number (`score`), which is the target.
 
     Raises:
@@ -33,22 +31,20 @@ def read_numbers(name: str, source: TaskSource, columns: tuple[str, ...], what: 
     rows: Rows = {}
     counts: Counter[str] = Counter()
     unlabelled: list[Row] = []
-    for split, record in all_records(source, [*columns, source.score], counts, texts=len(columns)):
-        value = as_text(record.values[-1], record.origin)
-        if source.no_label == "drop" and (is_blank(value) or is_no_number(value)):
-            counts[f"{split}_rows_without_label"] += 1
-            if split == "train" and (given := unlabelled_row(record, columns)):
-                unlabelled.append(Row(given, None, record.origin))
-            continue
-        fields = filled_all(record, columns, what)
+    records = all_records(source, [*source.texts, source.score], counts, texts=len(source.texts))
+
+    def lacks(value: Any) -> bool:
+        return is_blank(value) or is_no_number(value)
+
+    for split, fields, value, origin in with_labels(records, source, source.texts, counts, unlabelled, lacks=lacks):
         if is_blank(value):
             raise DataError(
                 f"the score ({source.score!r}) is missing",
-                where=record.origin,
+                where=origin,
                 key="no_label",
                 do="fill it in, remove the row, or leave such rows out ({key}: drop)",
             )
-        rows.setdefault(split, []).append(Row(fields, value or "", record.origin))
+        rows.setdefault(split, []).append(Row(fields, value, origin))
     thousands = are_thousands(row.target for of_split in rows.values() for row in of_split)
     for split, of_split in rows.items():
         rows[split] = [replace(row, target=_score(row, source.score, thousands)) for row in of_split]
@@ -77,13 +73,13 @@ def _score(row: Row, column: str, thousands: bool) -> float:
 
 
 SIMILARITY = Kind(
-    read=lambda name, source: read_numbers(name, source, (source.first, source.second), ("first text", "second text")),
+    read=read_numbers,
     io=number_io(["first", "second"], PAIR_EXAMPLES),
     scoring=lambda _: Similarity(),
 )
 
 REGRESSION = Kind(
-    read=lambda name, source: read_numbers(name, source, (source.text,), ("text",)),
+    read=read_numbers,
     io=number_io(["text"], TEXT_EXAMPLES),
     scoring=lambda _: Regression(),
 )

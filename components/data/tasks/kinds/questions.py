@@ -155,4 +155,5 @@ KIND = Kind(
         ),
     ),
     scoring=lambda _: Questions(),
+    pipeline="question-answering",
 )

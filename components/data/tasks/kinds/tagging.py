@@ -9,7 +9,6 @@ import numpy as np
 
 from components.core.errors import DataError, nearest
 from components.data.formats.annotations.hub import tagging_columns
-from components.data.formats.annotations.records import LABEL
 from components.data.formats.conll import CONLLU
 from components.data.formats.tables import as_text
 from components.data.formats.textkey import text_key
@@ -23,9 +22,6 @@ from components.data.tasks.reading.splits import Row, Rows, examples_of, train_o
 from components.data.tasks.task_io import TaskIO, texts
 from components.settings.formats import FORMATS
 from components.settings.tasks import WHOLE_FILE, TaskSource
-
-#: Default columns of words and tags, by format.
-_COLUMNS = {"parallel": ("seq.in", "seq.out"), "conll": ("0", "-1"), "conllu": ("form", "upos")}
 
 #: Maximum number of words of a sentence; longer ones indicate missing empty lines between sentences.
 MOST_WORDS = 10_000
@@ -131,8 +127,7 @@ def _place(sentence: _Tagged, index: int) -> Position:
 
 def _sentences(file: SplitFile, counts: Counter[str]) -> Iterator[_Tagged]:
     source, path, form = file.source, file.path, file.form
-    default = tagging_columns(path) if form == "datasets" else _COLUMNS.get(form, ("words", "tags"))
-    default = ("text", LABEL) if FORMATS[form].tool else default
+    default = tagging_columns(path) if form == "datasets" else FORMATS[form].tagging
     words, tags = source.words or default[0], source.tags or default[1]
     if form == "conllu" and tags not in CONLLU:
         raise DataError(f"{path}: CoNLL-U has no column {tags!r}{nearest(tags, CONLLU)}")
@@ -181,4 +176,5 @@ KIND = Kind(
         examples=({"words": ["Marie", "Curie", "went", "to", "Paris"]}, {"words": ["It", "rains"]}),
     ),
     scoring=Tagging,
+    pipeline="token-classification",
 )

@@ -89,7 +89,7 @@ def files_of(task: str, source: TaskSource, split: str) -> list[tuple[Path, str]
 
 def label_values(labels: Sequence[str], source: TaskSource) -> tuple[Any, ...]:
     """The values of the label columns of a row with these labels."""
-    if source.kind != "multilabel":
+    if not source.several:
         return (labels[0],)
     if source.labels is not None:
         return tuple(int(name in labels) for name in source.labels)

@@ -12,13 +12,14 @@ from typing import Any, Final
 
 from components.core.errors import DataError
 from components.data.formats.lines import Reading
-from components.data.formats.rows import FORMATS, read_columns, unit_of
+from components.data.formats.rows import read_columns, unit_of
 from components.data.formats.tables import Layout, as_text
 from components.data.formats.textkey import digest_of
 from components.data.tasks.data import Fields
 from components.data.tasks.reading.labels import answers_beside, files_of, label_values, labels_file
 from components.settings.detection import exists
-from components.settings.tasks import AUTO, SPLITS, WHOLE_FILE, TaskSource
+from components.settings.formats import FORMATS
+from components.settings.tasks import AUTO, SPLITS, WHOLE_FILE, TaskSource, has
 
 #: A number without leading zeros: 0101 and 101 are two codes.
 _NUMBER = re.compile(r"[+-]?(0|[1-9]\d*)(\.\d+)?")
@@ -106,7 +107,7 @@ def layout_of(source: TaskSource, member: str, *, nested: bool) -> Layout:
         encoding=source.encoding,
         member=member,
         nested=nested,
-        tagged=source.kind == "tagging",
+        tagged=has(source.kind, "words"),
     )
 
 
@@ -256,12 +257,6 @@ def filled_all(record: Record, columns: Sequence[str], what: Sequence[str]) -> F
     """The first values of a record as non-empty texts. Errors as of `filled`."""
     values = zip(record.values[: len(columns)], what, columns, strict=True)
     return tuple(filled(value, f"the {part}", column, record.origin) for value, part, column in values)
-
-
-def unlabelled_row(record: Record, columns: Sequence[str]) -> tuple[str, ...] | None:
-    """The first values of a record without a label as texts; None if one is empty."""
-    texts = [as_text(value, record.origin) for value in record.values[: len(columns)]]
-    return None if any(map(is_blank, texts)) else tuple(text for text in texts if text is not None)
 
 
 def label_of(value: Any, column: str, where: object) -> str:

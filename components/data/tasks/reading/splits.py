@@ -2,7 +2,7 @@
 
 import hashlib
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -12,9 +12,10 @@ import numpy as np
 
 from components.core.errors import DataError
 from components.data.formats import textkey
+from components.data.formats.tables import as_text
 from components.data.scoring.intervals import MIN_GROUPS
 from components.data.tasks.data import Examples, Fields, Labels, Split, units_of
-from components.data.tasks.reading.records import Origin, Position
+from components.data.tasks.reading.records import Origin, Position, Record, filled_all, is_blank
 from components.settings.tasks import AUTO, SPLITS, TaskSource
 
 Rows = dict[str, list["Row"]]
@@ -43,6 +44,33 @@ class Row:
     @property
     def document(self) -> tuple[str, str] | None:
         return None if self.origin.document is None else (self.origin.position.path, self.origin.document)
+
+
+def with_labels(
+    records: Iterable[tuple[str, Record]],
+    source: TaskSource,
+    columns: Sequence[str],
+    counts: Counter[str],
+    unlabelled: list[Row],
+    *,
+    lacks: Callable[[Any], bool] = is_blank,
+) -> Iterator[tuple[str, Fields, Any, Origin]]:
+    """(split, texts, label, origin) of records that end with a label. With `no_label: drop`, records whose label
+    `lacks` are counted, and those of train added to `unlabelled`.
+
+    Raises:
+        DataError: a text is empty (file and line).
+    """
+    what = ("text",) if len(columns) == 1 else ("first text", "second text")
+    for split, record in records:
+        value, origin = record.values[-1], record.origin
+        if source.no_label == "drop" and lacks(value):
+            counts[f"{split}_rows_without_label"] += 1
+            texts = [as_text(each, origin) or "" for each in record.values[: len(columns)]]
+            if split == "train" and not any(map(is_blank, texts)):
+                unlabelled.append(Row(tuple(texts), None, origin))
+        else:
+            yield split, filled_all(record, columns, what), value, origin
 
 
 #: Share of train that becomes dev if there is no dev file and choices are made on dev.
