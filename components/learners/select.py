@@ -11,7 +11,7 @@ honest: the rows of each fold are answered by the candidate that was chosen on t
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,6 +24,7 @@ from components.data.tasks.calibration import calibrated, labels_of
 from components.data.tasks.data import Answer, Labels, Split
 from components.learners.base import Fitted, Learner, Rows, Tempering
 
+Option = TypeVar("Option")
 #: Training rows from which one fold alone chooses: it has enough rows to tell the candidates apart.
 MANY_ROWS: Final = 2000
 #: Maximum number of parts of a jackknife; of more units, several are left out together.
@@ -42,6 +43,10 @@ class Choice:
     index: int
     by_fold: dict[int, int]
     answers: list[Answer]
+
+    def by_fold_of(self, candidates: Sequence[Option]) -> dict[int | None, Option]:
+        """Fold -> the candidate that is chosen without its rows; None -> the one that is chosen on all rows."""
+        return {None: candidates[self.index]} | {fold: candidates[index] for fold, index in self.by_fold.items()}
 
 
 def choose(

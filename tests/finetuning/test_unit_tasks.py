@@ -78,19 +78,6 @@ def make_job(make_encoder, settings: FinetuneSettings, cluster: ClusterSettings,
     return make
 
 
-@pytest.mark.parametrize("tagger", ["linear", "crf", "bilstm_crf"])
-def test_a_tagger_learns_an_easy_task(tagger, make_job, in_process):
-    job = make_job(
-        "tagging", "bert", budgets=["all"], tagger=tagger, epochs=40, evaluations=4, dropout=0.0,
-        head_dropout=0.0, discriminative=1.0, unfreeze_epochs=0,
-    )  # fmt: skip
-    training = job.settings.training.model_copy(update={"rate": 0.02})
-    output = finetune(job.model_copy(update={"settings": job.settings.model_copy(update={"training": training})}))
-    record = json.loads((output / "runs.json").read_text())[0]
-    assert record["score"] == "span_f1"
-    assert max(point["span_f1"] for point in record["curve"]) > 0.9
-
-
 def test_questions_are_learned_and_the_threshold_is_stored(make_job, in_process):
     job = make_job(
         "questions", "bert", budgets=["all"], epochs=60, evaluations=4, dropout=0.0, head_dropout=0.0,

@@ -57,8 +57,8 @@ class Contrastive(Way):
     def shortened(self, settings: FinetuneSettings, *, epochs: float) -> FinetuneSettings:
         return settings.model_copy(update={"contrastive": settings.contrastive.model_copy(update={"epochs": epochs})})
 
-    def trained(self, stored: nn.Module, rows: TrainingRows) -> nn.Module:
-        return PairModel(rows.model)
+    def trained(self, model: TaskModel, *, taught: bool) -> nn.Module:
+        return PairModel(model)
 
     def groups(
         self, models: Sequence[TaskModel], settings: FinetuneSettings, *, unfreeze_every: int
@@ -72,7 +72,7 @@ class Contrastive(Way):
 
     def sampler(self, rows: TrainingRows) -> Sampler:
         seed = counter_seed(rows.seed, "batches")
-        return ContrastiveSampler(rows.encoded(), rows.targets, rows=contrastive.ROWS, seed=seed)
+        return ContrastiveSampler(rows.inputs, rows.targets, rows=contrastive.ROWS, seed=seed)
 
 
 class PairModel(nn.Module):
