@@ -20,6 +20,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from benchmarks.results import Column, add_record_option, record
 from components.core.artifacts import MANIFEST
+from components.pipeline.jobs import PARALLEL
 from components.pipeline.stages import STAGES
 from components.settings.cluster import ClusterSettings
 from components.settings.loading import load_params
@@ -27,7 +28,10 @@ from components.settings.loading import load_params
 PARAMS: Final = Path(__file__).parents[1] / "experiments" / "cove" / "params.yaml"
 NETWORKS: Final = {"cove": "LSTMs (cove)", "transformer": "Transformer (transformer)"}
 #: Stages of the pairs and of the text that selects the vocabulary; all of the item `general`.
-INPUTS: Final = ("ingest", "ingest-parallel", "tokenizer-parallel", "tokenize-parallel")
+INPUTS: Final = (
+    ("ingest", "general"),
+    *((stage, f"general-{PARALLEL}") for stage in ("ingest", "tokenizer", "tokenize")),
+)
 COLUMNS: Final = (
     Column(name="bleu", title="BLEU", format=".1f"),
     Column(name="lowest", title="lowest seed", format=".1f"),
@@ -46,8 +50,8 @@ def main() -> None:
     options = parser.parse_args()
     settings = load_params(PARAMS)
     params = settings.model_copy(update={"run": settings.run.model_copy(update={"out": str(options.folder)})})
-    for name in INPUTS:
-        arguments = STAGES[name].items(params)["general"]
+    for name, item in INPUTS:
+        arguments = STAGES[name].items(params)[item]
         if not (Path(arguments["output"]) / MANIFEST).is_file():
             STAGES[name].run(arguments)
     cluster = ClusterSettings(launcher="local", storage=str(options.folder / "checkpoints"))
@@ -60,7 +64,7 @@ def main() -> None:
             output = options.folder / f"{family}-{options.tokens}-{seed}"
             if not (output / MANIFEST).is_file():
                 further = {"output": output, "seed": seed, "training": training, "cluster": cluster}
-                STAGES["pretrain"].run(arguments | further)
+                STAGES["pretrain"].run({**arguments, **further})
             rows.append(json.loads((output / "metrics.json").read_text()))
             print(title, seed, {key: rows[-1][key] for key in ("bleu", "perplexity", "loss", "seconds")}, flush=True)
         scores = [row["bleu"] for row in rows]

@@ -1,12 +1,15 @@
 """`headstart lectures [CLAIM ...]`: the runs behind the claims, their studies, and one page."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from components.core.errors import ConfigError, HeadstartError, nearest
+from components.pipeline import costs
+from components.pipeline.costs import History
 from components.reporting.findings import Findings
 from components.settings.loading import load_params
 from components.settings.registry import find_repository
@@ -14,6 +17,13 @@ from components.studies.frame import Outputs
 from components.studies.lectures import PAGE, PARAMS, Claim, measured, read_claims, store, write_pages
 from flows import retrain_command
 from flows.execution import run_headstart
+from flows.repository import find_root
+from flows.run import upcoming
+from flows.stages import Spending
+from flows.why import plan_to_explain
+
+#: Durations of the stages of a run, beside its settings.
+RECORDED = "durations.jsonl"
 
 
 def command(
@@ -50,8 +60,11 @@ def command(
     done = dict[str, Findings]()
     kept = {name: claim for name, claim in chosen.items() if name not in failed}
     for file in dict.fromkeys(params or claim.run for claim in kept.values()):
-        retrain_command.command(params=file)
-        examples = (task for claim in kept.values() if claim.run == file for task in claim.examples)
+        of_file = [claim for claim in kept.values() if claim.run == file]
+        goals = [*dict.fromkeys(stage for claim in of_file for stage in claim.stages)]
+        print(expected(file, goals), flush=True)
+        retrain_command.run(file, goals=goals)
+        examples = (task for claim in of_file for task in claim.examples)
         for task in dict.fromkeys(examples):
             run_headstart("stage", "examples", "--item", task, "--params", str(file), source="examples", root=root)
     folder = output or Outputs(load_params(params or PARAMS)).out
@@ -71,6 +84,24 @@ def command(
     # A run of one's own may lack what a claim is about.
     if failed and (params is None or len(failed) == len(chosen)):
         raise ConfigError(f"not measured: {', '.join(failed)}; the reasons are above")
+
+
+def expected(file: Path, goals: Sequence[str]) -> str:
+    """What a run would train for some stages, and how long it takes: by the history of this machine, otherwise by the
+    durations that are recorded beside the settings."""
+    root, settings = find_root(file.resolve().parent), load_params(file)
+    plan = replace(plan_to_explain(file), goals=tuple(goals))
+    estimates = Spending(settings, root=root).estimates(upcoming(plan, settled=True))
+    recorded = History(file.parent, RECORDED).read()
+    for place, each in enumerate(estimates):
+        if each.seconds is None and recorded:
+            estimates[place] = costs.estimate(each.stage, each.work, recorded, machine=recorded[-1].machine)
+    known = [each.seconds for each in estimates if each.seconds is not None]
+    if not estimates:
+        return f"{file}: nothing is missing"
+    hours = f"{'about' if len(known) == len(estimates) else 'more than'} {sum(known) / 3600:.1f} hours" if known else ""
+    basis = f"measured on {recorded[-1].machine}" if recorded else "by the history of this machine"
+    return f"{file}: {len(estimates)} stages are missing, {hours or 'of unknown time'} ({basis})"
 
 
 def _lacking(claims: Mapping[str, tuple[Claim, Outputs]]) -> list[str]:

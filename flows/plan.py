@@ -65,11 +65,13 @@ class Plan:
     Attributes:
         data: `absent`, `changed` or `same`: whether `data/` differs from data.dvc.
         problem: message if DVC could not read the pipeline, or if the settings are invalid.
+        goals: names or groups of the stages that a part of a run is for; empty: a whole run.
     """
 
     stages: tuple[Stage, ...]
     data: str = "absent"
     problem: str | None = None
+    goals: tuple[str, ...] = ()
 
     def refuse_problem(self) -> None:
         """Raise `problem`, if there is one.

@@ -1,6 +1,7 @@
 """The flows `retrain` and `promote` of Prefect, in which each stage that runs is a task. DVC decides what is up to
 date, so Prefect's cache is disabled."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -44,12 +45,16 @@ def run_stage(stage: Stage, root: Path) -> str:
 
 
 @flow(name="retrain", flow_run_name=run_name)
-def retrain(params: str = "params.yaml", rebuild: bool = False, brief: bool = False) -> dict[str, list[str]]:
+def retrain(
+    params: str = "params.yaml", rebuild: bool = False, brief: bool = False, goals: Sequence[str] = ()
+) -> dict[str, list[str]]:
     """Run every stage that is not up to date, in topological order, after other runs of the repository.
 
     Args:
         rebuild: whether corpora, vocabularies and adapted models start anew.
         brief: whether the summary has one score for a task in place of the table.
+        goals: names or groups of stages, which are run with their dependencies in place of all stages; nothing is
+            registered.
 
     Returns:
         Outcome (Completed, Cached, Skipped) -> names of the stages.
@@ -59,7 +64,7 @@ def retrain(params: str = "params.yaml", rebuild: bool = False, brief: bool = Fa
         StageError: a stage failed; earlier outputs are kept, and the next run resumes there.
     """
     begin_scheduled()
-    return stages.run_pipeline(Path(params).resolve(), run=run_stage, rebuild=rebuild, brief=brief)
+    return stages.run_pipeline(Path(params).resolve(), run=run_stage, rebuild=rebuild, brief=brief, goals=goals)
 
 
 @flow(name="promote", flow_run_name=run_name)

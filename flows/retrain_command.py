@@ -1,5 +1,7 @@
 """From raw data to a promoted classifier: `headstart retrain`, which runs the flow `retrain` in this process."""
 
+from collections.abc import Sequence
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -33,6 +35,11 @@ def command(
     if quiet + as_json + verbose > 1:
         raise typer.BadParameter("give one of --quiet, --json and --verbose")
     terminal.style = "quiet" if quiet else "json" if as_json else "verbose" if verbose else "text"
+    run(params, rebuild=rebuild, brief=brief and not verbose)
+
+
+def run(params: Path, *, rebuild: bool = False, brief: bool = False, goals: Sequence[str] = ()) -> None:
+    """Run the flow `retrain` in this process; arguments and errors as of the flow."""
     find_root(params.resolve().parent)
     with server():
         from prefect.settings import PREFECT_FLOWS_HEARTBEAT_FREQUENCY, temporary_settings
@@ -41,4 +48,4 @@ def command(
 
         # The end of a run would wait for the thread that sends signs of life, which are for runs of a schedule.
         with temporary_settings({PREFECT_FLOWS_HEARTBEAT_FREQUENCY: None}):
-            retrain(str(params), rebuild, brief and not verbose)
+            retrain(str(params), rebuild, brief, goals)

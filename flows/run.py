@@ -1,8 +1,9 @@
 """A run of the pipeline: its lock, what precedes its stages, which stages it has, and its end."""
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 from components.cli.onboarding.repository import commit_project, make_project
@@ -25,7 +26,7 @@ from flows.telemetry import Monitor
 from flows.terminal import StageError, terminal
 
 #: Target stages of a run, which includes all of their dependencies.
-GOALS = ("evaluate", "leakage", "leakage-together")
+GOALS = ("evaluate", "leakage")
 #: Stages whose outputs no score depends on: one that runs before training, on the inputs of the run.
 BEFORE = ("checks",)
 #: Stages that run last, on the outputs that exist then.
@@ -41,7 +42,7 @@ SPARE_BYTES = 10**9
 
 
 @contextmanager
-def begin(file: Path, *, rebuild: bool = False) -> Iterator[tuple[Path, Plan]]:
+def begin(file: Path, *, rebuild: bool = False, goals: Sequence[str] = ()) -> Iterator[tuple[Path, Plan]]:
     """Hold the lock of a settings file's repository within the block; returns its root and the plan.
 
     Raises:
@@ -57,7 +58,7 @@ def begin(file: Path, *, rebuild: bool = False) -> Iterator[tuple[Path, Plan]]:
             request(load_params(file), "headstart retrain --rebuild", root=root)
         pipeline = pipeline_of(file, root=root)
         commit_project(root)
-        yield root, read_plan(pipeline, root=root)
+        yield root, replace(read_plan(pipeline, root=root), goals=tuple(goals))
 
 
 def bring(file: Path, *, root: Path) -> list[Path]:
@@ -214,8 +215,11 @@ def modules_of(plan: Plan, *, params: Path) -> list[str]:
 def wanted(plan: Plan) -> list[Stage]:
     """The stages of a run: `GOALS` and their dependencies, `BEFORE` and `AFTERWARDS`. A family that `run.families` does
     not name is not trained. Stages that only read raw data are included: `dvc pull` fails for a stage that has never
-    run."""
-    needed = plan.ancestors({stage.name for stage in plan.stages if stage.group in GOALS})
+    run. The stages of a part of a run: its goals and their dependencies."""
+    goals = {*(plan.goals or GOALS)}
+    needed = plan.ancestors({stage.name for stage in plan.stages if {stage.name, stage.group} & goals})
+    if plan.goals:
+        return [stage for stage in plan.stages if stage.name in needed]
     return [
         stage
         for stage in plan.stages

@@ -154,10 +154,12 @@ Run = Callable[[Stage, Path], str]
 
 
 @ensured()
-def run_pipeline(file: Path, *, run: Run, rebuild: bool = False, brief: bool = False) -> dict[str, list[str]]:
+def run_pipeline(
+    file: Path, *, run: Run, rebuild: bool = False, brief: bool = False, goals: Sequence[str] = ()
+) -> dict[str, list[str]]:
     """Run every stage of a settings file that is not up to date; arguments, result and errors as of the flow
     `retrain`."""
-    with begin(file, rebuild=rebuild) as (root, plan), monitored(file, root=root) as monitor:
+    with begin(file, rebuild=rebuild, goals=goals) as (root, plan), monitored(file, root=root) as monitor:
         settled = registry_is_unchanged(file, root=root)
         ahead = upcoming(plan, settled=settled)
         if ahead:
@@ -181,7 +183,10 @@ def run_pipeline(file: Path, *, run: Run, rebuild: bool = False, brief: bool = F
         # It starts beside the stages before the first training.
         with session(spending.params.cluster, needed=any(stage.group in DISTRIBUTED for stage in ahead)):
             done = run_stages(plan, root=root, run=run, monitor=monitor, settled=settled, spending=spending)
-        conclude(done, monitor, file=file, root=root, brief=brief)
+        if goals:
+            monitor.finish("FINISHED")
+        else:
+            conclude(done, monitor, file=file, root=root, brief=brief)
         terminal.say(f"{monitor.name} ({monitor.id})", source="run")
         return done
 

@@ -234,7 +234,7 @@ class Monitor:
 
 
 #: Stages whose metrics are means over the seeds of a system.
-_MEANS = ("finetune", "finetune-task-adapted", "finetune-after", "distil", "together", "share")
+_MEANS = ("finetune", "distil", "together")
 
 
 def _reason(error: BaseException) -> str:

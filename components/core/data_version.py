@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import yaml
 
-from components.core.artifacts import digest_tree, read_manifest
+from components.core.artifacts import digest_tree
 from components.core.errors import ArtifactError
 
 #: Digest of data that no longer exists, and of which DVC has no record.
@@ -88,31 +88,7 @@ def locks(project: Path) -> Iterator[dict[str, Any]]:
         ArtifactError: a lock is damaged.
     """
     for path in (project / "dvc.lock", *sorted(project.glob("experiments/*/dvc.lock"))):
-        stages = (read_yaml(path) or {}).get("stages") or {}
-        yield {name: as_read(name, stage, project) for name, stage in stages.items()}
-
-
-def as_read(name: str, stage: dict[str, Any], project: Path) -> dict[str, Any]:
-    """A stage of a lock without dependencies that it has not read.
-
-    DVC's dependencies cannot depend on settings, so a stage declares everything that some settings make it read:
-    `unlabelled` and `distil-texts` the corpus of the domain, `teach` all that a system learns from,
-    even if the system is no teacher. The manifest of their output says what was read.
-    """
-    group = name.partition("@")[0]
-    if group not in ("unlabelled", "distil-texts", "teach"):
-        return stage
-    try:
-        (output,) = [entry["path"] for entry in stage["outs"] if not entry["path"].endswith(".json")]  # the metrics
-        facts = read_manifest(project / output).facts
-        if group == "teach":
-            return stage if facts["teacher"] else stage | {"deps": []}
-        sources = facts["sources"]
-    except (ArtifactError, KeyError, ValueError):
-        return stage  # what it has read is not known
-    if "domain" in sources:
-        return stage
-    return stage | {"deps": [entry for entry in stage.get("deps", []) if not entry["path"].endswith("/corpus/domain")]}
+        yield (read_yaml(path) or {}).get("stages") or {}
 
 
 def dvc_config(root: Path) -> dict[str, dict[str, str]]:

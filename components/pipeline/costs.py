@@ -20,7 +20,9 @@ from components.pipeline.jobs import PARALLEL
 from components.pipeline.monitoring.disk import size_of
 from components.pipeline.stages import STAGES, TRAINING
 from components.settings.cluster import ClusterSettings
+from components.settings.data import CorpusSource, ParallelSource
 from components.settings.params import Params
+from components.settings.tasks import TaskSource
 from components.settings.training import LanguageModelTraining
 
 FILE = Path(".headstart/durations.jsonl")
@@ -58,8 +60,8 @@ class Duration:
 class History:
     """The durations in a repository. A damaged file counts as empty, because estimates are not worth an error."""
 
-    def __init__(self, root: Path) -> None:
-        self.path = root / FILE
+    def __init__(self, root: Path, file: str | Path = FILE) -> None:
+        self.path = root / file
         self.marker = self.path.with_name(RUNNING)
 
     def read(self) -> list[Duration]:
@@ -119,7 +121,7 @@ def machine(cluster: ClusterSettings) -> str:
 
 
 #: Stages whose work grows with the number of label budgets and seeds.
-OF_TASKS = TRAINING | {"baseline", "evaluate", "share"}
+OF_TASKS = TRAINING | {"baseline", "evaluate"}
 
 
 @dataclass(frozen=True)
@@ -160,10 +162,8 @@ def _tokens(training: LanguageModelTraining, text: Path | None, root: Path) -> f
 
 def _raw(group: str, arguments: Mapping[str, Any], params: Params) -> list[str]:
     """Paths of the raw data that a stage reads, directly or as a corpus."""
-    if group in ("ingest", "ingest-parallel", "examples"):
-        return [arguments["source"].path]
-    if group == "domain-texts":
-        source = arguments.get("unlabelled") or params.data.tasks[arguments["name"]]
+    source = arguments.get("source") or arguments.get("unlabelled")
+    if isinstance(source, CorpusSource | ParallelSource | TaskSource):
         return [source.path]
     if group == "checks":
         return [source.path for sources in (arguments["corpora"], arguments["tasks"]) for source in sources.values()]

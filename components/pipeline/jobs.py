@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from itertools import product
 from operator import attrgetter
 from pathlib import Path
 from typing import Any, Final
 
+from components.core.errors import ConfigError
 from components.settings.finetune import DistilSettings
 from components.settings.params import Params
 from components.settings.section import BASELINES, VECTORS, Section
 from components.settings.systems import TASK_ADAPTED, System, Way
+from components.settings.tasks import TextSource
 from components.settings.tokenizer import TokenizerSettings
 
 #: `pretrain.<family>.tokenizer` of families that are trained on pairs of texts; also the suffix of the directories of
@@ -53,6 +56,20 @@ def each(
         item.format(**variables): {name: _of(value, params, variables) for name, value in values.items()}
         for variables in names(params)
     }
+
+
+def joined(*parts: Callable[[Params], Mapping[str, Arguments]]) -> Callable[[Params], dict[str, Arguments]]:
+    """The items of several parts as those of one stage."""
+
+    def items(params: Params) -> dict[str, Arguments]:
+        collected: dict[str, Arguments] = {}
+        for name, arguments in (item for part in parts for item in part(params).items()):
+            if name in collected:
+                raise ConfigError(f"two items of a stage have the name {name!r}; rename a task, a block or a group")
+            collected[name] = arguments
+        return collected
+
+    return items
 
 
 def _named(name: str) -> Value:
@@ -147,13 +164,60 @@ def domain_texts(params: Params) -> dict[str, Arguments]:
     for number, source in enumerate(params.data.unlabelled):
         sources[f"unlabelled-{number}"] = {"unlabelled": source}
     return {
-        name: {"name": name, **given, "output": out(params, "domain-texts", name)} for name, given in sources.items()
+        f"domain-{name}": {"name": name, **given, "output": out(params, "domain-texts", name)}
+        for name, given in sources.items()
     }
 
 
-def documents(params: Params, _: Names) -> Path | None:
-    """The corpus of the domain; None without one."""
-    return out(params, "corpus", "domain") if "domain" in params.corpora else None
+def _texts(
+    names: Callable[[Params], Iterable[Names]],
+    item: str,
+    *,
+    key: str,
+    which: Callable[[Params, Names], TextSource | None],
+    rows: int,
+    output: str,
+) -> Callable[[Params], dict[str, Arguments]]:
+    """Items of texts without labels, of which those that read documents depend on the corpus of the domain."""
+
+    def corpus(params: Params, names: Names) -> Path | None:
+        reads = which(params, names) in ("domain", "both") and "domain" in params.corpora
+        return out(params, "corpus", "domain") if reads else None
+
+    return each(
+        names,
+        item,
+        *("task", "examples"),
+        corpus=corpus,
+        key=text(key),
+        which=which,
+        rows=lambda *_: rows,
+        output=output,
+    )
+
+
+def for_words(params: Params) -> dict[str, Arguments]:
+    """The texts of the words models of each task."""
+    return _texts(
+        over(task="run.tasks"),
+        f"{{task}}-{BASELINES}",
+        key="words",
+        which=lambda params, names: "domain" if params.words_read_documents(names["task"]) else None,
+        rows=FOR_WORDS,
+        output=f"unlabelled/{{task}}/{BASELINES}",
+    )(params)
+
+
+def for_students(params: Params) -> dict[str, Arguments]:
+    """The texts that the teachers of each group of `distil` label, and its students learn."""
+    return _texts(
+        over(task="run.tasks", group="distil"),
+        "{task}-{group}",
+        key="distil.{group}",
+        which=lambda params, names: params.distil[names["group"]].source,
+        rows=FOR_DISTIL,
+        output="distilled/{task}/{group}/texts",
+    )(params)
 
 
 def parameters(params: Params, _: Names) -> dict[str, Any]:
@@ -205,7 +269,7 @@ def adapt_task(params: Params) -> dict[str, Arguments]:
     """Arguments of the adaptation of each family of the run to the texts of each task of `adapt_task`."""
     adapted = adapt(params)
     return {
-        f"{task}-{name}": {
+        f"{name}-{task}": {
             **adapted[name],
             "name": f"{name} {task}",
             "pretrained": adapted[name]["output"],
@@ -248,86 +312,103 @@ def scratch(params: Params) -> dict[str, Arguments]:
     return items
 
 
-def static(start: str) -> Callable[[Params], dict[str, Arguments]]:
-    """Items of the word vectors that are computed with the encoders of a start."""
-
-    def names(params: Params) -> list[Names]:
-        items = params.static.items()
-        return [{"name": name} for name, each in items if start != "adapted" or each.teacher in params.adapt]
-
+def static(params: Params) -> dict[str, Arguments]:
+    """Arguments of the word vectors that are computed with the encoder of each start."""
     return each(
-        names,
-        "{name}",
+        lambda params: (
+            {"name": name, "start": start}
+            for name, settings in params.static.items()
+            for start in ("pretrained", "adapted", "scratch")
+            if start != "adapted" or settings.teacher in params.adapt
+        ),
+        "{name}-{start}",
         *("name", "seed"),
-        teacher=lambda params, names: out(params, "encoder", params.static[names["name"]].teacher, start),
+        teacher=lambda params, names: out(params, "encoder", params.static[names["name"]].teacher, names["start"]),
         corpus="corpus/domain",
-        output=f"encoder/{{name}}/{start}",
+        output="encoder/{name}/{start}",
         settings=at("static.{name}"),
         word=at("tokenizer.word"),
         sample_megabytes=at("tokenizer.sample_megabytes"),
-    )
+    )(params)
 
 
-def _systems(params: Params) -> list[tuple[str, str]]:
-    return list(product(params.run.families, params.run.starts))
-
-
-def students_of(params: Params) -> list[System]:
-    return [
-        System(family, start, "from", group)
-        for group, settings in params.distil.items()
-        for family, start in _systems(params)
-        if f"{family}-{start}" in settings.students
-    ]
-
-
-def starts_of(params: Params, task: str) -> list[str]:
-    """The initialisations of a task's systems: those common to all tasks, and those specific to this task."""
-    further = [TASK_ADAPTED] if task in params.adapt_task else []
+def systems_of(params: Params, task: str) -> list[System]:
+    """The systems of a task with a language model, those common to all tasks first, then those specific to this task,
+    then students; each by family."""
     sources = [source for source in params.intermediate_tasks if source != task]
     groups = [group for group, settings in params.together.items() if task in settings.tasks]
     ways: dict[Way, list[str]] = {"after": sources, "with": groups}
-    for way, others in ways.items():
-        further += [System("", start, way, other).variant for other in others for start in params.run.starts]
-    return [*params.run.starts, *further]
+    starts = [System("", start) for start in params.run.starts]
+    further = [System("", TASK_ADAPTED)] if task in params.adapt_task else []
+    further += [replace(start, way=way, group=each) for way, of in ways.items() for each in of for start in starts]
+    systems = [replace(start, family=family) for family in params.run.families for start in (*starts, *further)]
+    alone = {str(system): system for system in systems if not system.way}
+    students = [
+        replace(alone[name], way="from", group=group)
+        for group, settings in params.distil.items()
+        for name in alone
+        if name in settings.students
+    ]
+    return systems + students
+
+
+def starts_of(params: Params, task: str) -> list[str]:
+    """The initialisations of a task's systems but students, as in results."""
+    return [*dict.fromkeys(system.variant for system in systems_of(params, task) if system.way != "from")]
+
+
+def students_of(params: Params) -> list[System]:
+    return [system for system in systems_of(params, "") if system.way == "from"]
+
+
+def systems(*ways: Way) -> Callable[[Params], Iterator[Names]]:
+    """The variables of items of every system of these ways: `start` is that in results, `first` that of its encoder."""
+    return lambda params: (
+        {
+            "task": task,
+            "family": system.family,
+            "start": system.variant,
+            "first": system.start,
+            "group": system.group,
+            "encoder": f"{system.start}-{task}" if system.start == TASK_ADAPTED else system.variant,
+        }
+        for task in params.run.tasks
+        for system in systems_of(params, task)
+        if system.way in ways
+    )
+
+
+def teachers(params: Params) -> list[Names]:
+    """The variables of items of every teacher of a group of `distil`."""
+    return [
+        {**names, "group": group}
+        for group, settings in params.distil.items()
+        for names in systems("")(params)
+        if f"{names['family']}-{names['start']}" in settings.teachers
+    ]
+
+
+def members(params: Params, names: Names) -> list[str]:
+    """The tasks that a group of `together` learns."""
+    return params.together[names["group"]].tasks
 
 
 def leakage(params: Params) -> dict[str, Arguments]:
-    """Arguments of the search for a task's rows in what its own systems were trained on."""
-    return {
-        task: _leakage(
-            params,
-            task,
-            [
-                system
-                for family, start in product(params.run.families, starts_of(params, task))
-                if (system := System.of(family, start)).way != "with"
-            ]
-            + students_of(params),
-            others=(),
-        )
-        for task in params.run.tasks
-    }
+    """Arguments of the search for a task's rows in what its systems were trained on: those that learn it alone, and
+    those that learn it with the others of a group."""
+    items: dict[str, Arguments] = {}
+    for task in params.run.tasks:
+        by_group: dict[str, list[System]] = {"": []}
+        for system in systems_of(params, task):
+            by_group.setdefault(system.group if system.way == "with" else "", []).append(system)
+        for group, of_group in by_group.items():
+            item = f"{task}-with-{group}" if group else task
+            items[item] = _leakage(params, task, of_group, group=group) | {"output": out(params, "leakage", item)}
+    return items
 
 
-def leakage_together(params: Params) -> dict[str, Arguments]:
-    """The same of the systems that learn several tasks."""
-    return {
-        f"{task}-{group}": _leakage(
-            params,
-            task,
-            [System(family, start, "with", group) for family, start in _systems(params)],
-            others=settings.tasks,
-            group=group,
-        )
-        for task in params.run.tasks
-        for group, settings in params.together.items()
-    }
-
-
-def _leakage(
-    params: Params, task: str, systems: Sequence[System], *, others: Sequence[str], group: str = ""
-) -> dict[str, Any]:
+def _leakage(params: Params, task: str, systems: Sequence[System], *, group: str) -> dict[str, Any]:
+    others = params.together[group].tasks if group else []
     documents = ["corpus/domain"] if params.words_read_documents(task) else []
     baselines = {} if group else {BASELINES: [*documents, f"train/{task}"]}
     return {
@@ -339,7 +420,6 @@ def _leakage(
         "unknown": {str(system): published for system in systems if (published := _published(params, system))},
         "settings": params.leakage,
         "near": params.ingest.near_duplicates,
-        "output": out(params, "leakage", f"{task}-with-{group}" if group else task),
         "cluster": params.cluster,
     }
 
@@ -349,9 +429,7 @@ def _taught(params: Params, system: System) -> DistilSettings | None:
 
 
 def _teachers(params: Params, system: System) -> list[System]:
-    group = _taught(params, system)
-    teachers = [System(family, start) for family, start in _systems(params)]
-    return [teacher for teacher in teachers if group is not None and str(teacher) in group.teachers]
+    return [System.named(teacher) for teacher in group.teachers] if (group := _taught(params, system)) else []
 
 
 def _published(params: Params, system: System) -> list[str]:

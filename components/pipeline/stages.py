@@ -2,17 +2,15 @@
 module of a stage is imported when it runs."""
 
 import importlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
 from functools import partial
 from operator import attrgetter
 from pathlib import Path
-from typing import Any, get_type_hints
+from typing import Any, get_args, get_type_hints
 
 from components.pipeline import jobs
 from components.pipeline.jobs import (
-    FOR_DISTIL,
-    FOR_WORDS,
     PAIRS_KIND,
     PARALLEL,
     WHOLE,
@@ -22,6 +20,7 @@ from components.pipeline.jobs import (
     at,
     each,
     every,
+    joined,
     made,
     over,
     text,
@@ -29,7 +28,6 @@ from components.pipeline.jobs import (
 )
 from components.settings.params import Params
 from components.settings.section import BASELINES, Section
-from components.settings.systems import TASK_ADAPTED
 
 
 @dataclass(frozen=True)
@@ -71,10 +69,17 @@ class Stage:
     def module(self) -> str:
         return f"components.{self.function.partition(':')[0]}"
 
-    def load(self) -> tuple[Callable[[Any], Path], type[Section]]:
-        """The function and the class of its job, whose fields are the arguments."""
+    def load(self) -> tuple[Callable[[Any], Path], Sequence[type[Section]]]:
+        """The function and the classes of its jobs, whose fields are the arguments."""
         function = getattr(importlib.import_module(self.module), self.function.partition(":")[2])
-        return function, get_type_hints(function)["job"]
+        job = get_type_hints(function)["job"]
+        return function, get_args(job) or (job,)
+
+    def job(self, arguments: Arguments, **further: str) -> Section:
+        """The job of an item: of the class that has all of its arguments. Of `further` it gets what it has."""
+        _, classes = self.load()
+        of_item = next((each for each in classes if arguments.keys() <= each.model_fields.keys()), classes[0])
+        return of_item(**arguments, **{name: of for name, of in further.items() if of and name in of_item.model_fields})
 
     def run(self, arguments: Arguments, *, code: str = "", rebuild: str = "") -> Path:
         """Construct the job and run it.
@@ -83,9 +88,7 @@ class Stage:
             code: digest of the code that the stage can reach, for jobs that have checkpoints.
             rebuild: why a full rebuild was requested, for jobs that continue from their last output.
         """
-        function, job = self.load()
-        further = {name: value for name, value in (("code", code), ("rebuild", rebuild)) if name in job.model_fields}
-        return function(job(**arguments, **further))
+        return self.load()[0](self.job(arguments, code=code, rebuild=rebuild))
 
 
 def read_by_register(params: Params) -> list[str]:
@@ -98,61 +101,49 @@ def read_by_report(params: Params) -> list[str]:
 
 
 TASKS, SYSTEMS = {"task": "run.tasks"}, {"family": "run.families", "start": "run.starts"}
-#: Systems whose start continues one of the run.
-CONTINUED = {"family": "run.families", "first": "run.starts"}
-TOKENIZED = {"corpus": "vocabularies", "kind": "tokenizer.kinds"}
+TOKENIZED, PAIRED = {"corpus": "vocabularies", "kind": "tokenizer.kinds"}, {"corpus": "data.parallel"}
 PAIRS = f"corpus/{{corpus}}-{PARALLEL}"
-#: Arguments of the stages that cover a whole run, and of those that distil.
+#: Arguments of the stages that cover a whole run.
 OF_RUN = ("out", "families", "tasks", "starts", "students", "parents", "data")
-DISTILLED: dict[str, Any] = {
-    "group": text("{group}"),
-    "distil": at("distil.{group}"),
-    "texts": "distilled/{task}/{group}/texts",
-}
 #: Texts and answers of the words models of a task.
 WORDS, ANSWERS = f"unlabelled/{{task}}/{BASELINES}", f"finetuned/{{task}}/{BASELINES}"
 
 
 def _learns(
-    names: Mapping[str, str],
-    item: str,
-    *,
-    start: str = "{start}",
-    encoder: str = "encoder/{family}/{start}",
-    output: str = "",
-    **given: Value,
+    names: Callable[[Params], Iterable[Names]], item: str, *, encoder: str, output: str, **given: Value
 ) -> Callable[[Params], dict[str, Arguments]]:
     """Items of the stages that learn a task from an encoder."""
     return each(
-        over(**names),
+        names,
         item,
-        "task",
-        "family",
-        start=text(start),
+        *("task", "family", "start", "settings", "cluster"),
         examples="examples/{task}",
         encoder=encoder,
         baselines=ANSWERS,
-        output=output or f"finetuned/{{task}}/{{family}}-{start}",
-        settings=at("finetune.{family}"),
-        cluster=at("cluster"),
+        output=output,
         **given,
     )
 
 
-def _members(params: Params, names: Names) -> list[str]:
-    return params.together[names["group"]].tasks
-
-
-def _members_of_run(params: Params, names: Names) -> list[str]:
-    return [task for task in _members(params, names) if task in params.run.tasks]
+def _distils(
+    names: Callable[[Params], Iterable[Names]], item: str, *, encoder: str, output: str, **given: Value
+) -> Callable[[Params], dict[str, Arguments]]:
+    """Items of teachers or students of a group of `distil`."""
+    texts = "distilled/{task}/{group}/texts"
+    return _learns(
+        names,
+        item,
+        encoder=encoder,
+        output=output,
+        group=text("{group}"),
+        distil=at("distil.{group}"),
+        texts=texts,
+        **given,
+    )
 
 
 _LOSS = ("step", "loss")
 _trains = partial(Stage, minutes=2880, retries=2, trains=True)
-_finetune, _adapt = (
-    partial(_trains, f"{module}")
-    for module in ("learners.finetuning.stage:finetune", "training.pretraining.adapt:adapt")
-)
 #: Stages that act on the registry. DVC always runs them; they change nothing if it has the same content already.
 _acts = partial(Stage, retries=3, metrics=False)
 STAGES: dict[str, Stage] = {
@@ -177,36 +168,38 @@ STAGES: dict[str, Stage] = {
         ),
         30,
     ),
-    "domain-texts": Stage(
-        "data.ingestion.unlabelled:domain_texts",
-        "Collects the texts of the train splits and of data.unlabelled",
-        jobs.domain_texts,
+    "unlabelled": Stage(
+        "data.ingestion.unlabelled:unlabelled",
+        "Collects texts without labels: for words models, teachers and students, and a domain that is not named",
+        joined(jobs.domain_texts, jobs.for_words, jobs.for_students),
         60,
     ),
-    **{
-        name: Stage(
-            "data.ingestion.stage:ingest",
-            f"Cleans {what}, drops duplicates, writes append-only Parquet shards",
-            each(
-                over(corpus=corpora),
-                "{corpus}",
-                "cluster",
-                name=text(title),
-                source=at(f"{corpora}.{{corpus}}"),
-                settings=at("ingest"),
-                judged=jobs.judged,
-                output=output,
-            ),
-            1440,
-            retries=1,
-            persist=True,
-            rebuilt=True,
-        )
-        for name, what, corpora, title, output in (
-            ("ingest", "raw text", "corpora", "{corpus}", "corpus/{corpus}"),
-            (f"ingest-{PARALLEL}", "pairs of texts", "data.parallel", "{corpus} pairs", PAIRS),
-        )
-    },
+    "ingest": Stage(
+        "data.ingestion.stage:ingest",
+        "Cleans raw text or pairs of texts, drops duplicates, writes append-only Parquet shards",
+        joined(
+            *(
+                each(
+                    over(corpus=corpora),
+                    item,
+                    "cluster",
+                    name=text(title),
+                    source=at(f"{corpora}.{{corpus}}"),
+                    settings=at("ingest"),
+                    judged=jobs.judged,
+                    output=f"corpus/{item}",
+                )
+                for corpora, item, title in (
+                    ("corpora", "{corpus}", "{corpus}"),
+                    ("data.parallel", f"{{corpus}}-{PARALLEL}", "{corpus} pairs"),
+                )
+            )
+        ),
+        1440,
+        retries=1,
+        persist=True,
+        rebuilt=True,
+    ),
     "checks": Stage(
         "data.checks.stage:checks",
         "Compares new data with the last accepted version",
@@ -224,57 +217,54 @@ STAGES: dict[str, Stage] = {
     ),
     "tokenizer": Stage(
         "tokenization.train:fit_vocabulary",
-        "Trains the vocabulary of a corpus, or keeps it while it fits new text",
-        each(
-            over(**TOKENIZED),
-            "{corpus}-{kind}",
-            "kind",
-            corpus="corpus/{corpus}",
-            output="tokenizer/{corpus}-{kind}",
-            record="vocabulary/{corpus}-{kind}",
-            settings=jobs.vocabulary_settings,
+        "Trains the vocabulary of a corpus, or keeps it while it fits new text; or one for both sides of pairs",
+        joined(
+            *(
+                each(
+                    over(**names),
+                    item,
+                    kind=kind,
+                    corpus="corpus/{corpus}",
+                    output=f"tokenizer/{item}",
+                    record=f"vocabulary/{item}",
+                    settings=jobs.vocabulary_settings,
+                    **given,
+                )
+                for names, item, kind, given in (
+                    (TOKENIZED, "{corpus}-{kind}", text("{kind}"), {}),
+                    (PAIRED, f"{{corpus}}-{PARALLEL}", text(PAIRS_KIND), {"pairs": PAIRS}),
+                )
+            )
         ),
         60,
         retries=1,
         persist=True,
         rebuilt=True,
     ),
-    "tokenizer-parallel": Stage(
-        "tokenization.train:train_tokenizer",
-        "Trains one vocabulary for both sides of the pairs and for the corpus",
-        each(
-            over(corpus="data.parallel"),
-            "{corpus}",
-            corpus="corpus/{corpus}",
-            pairs=PAIRS,
-            output=f"tokenizer/{{corpus}}-{PARALLEL}",
-            kind=text(PAIRS_KIND),
-            settings=jobs.vocabulary_settings,
-        ),
-        60,
-        retries=1,
-    ),
-    **{
-        name: Stage(
-            "tokenization.tokenize:tokenize",
-            f"Writes {what} as memory-mapped token shards",
-            each(over(**items), item, "cluster", corpus=corpus, tokenizer=jobs.vocabulary, output=output),
-            1440,
-            retries=1,
-            persist=True,
-        )
-        for name, what, items, item, corpus, output in (
-            ("tokenize", "a corpus", TOKENIZED, "{corpus}-{kind}", "corpus/{corpus}", "tokens/{corpus}-{kind}"),
-            (
-                f"tokenize-{PARALLEL}",
-                "pairs",
-                {"corpus": "data.parallel"},
-                "{corpus}",
-                PAIRS,
-                f"tokens/{{corpus}}-{PARALLEL}",
+    "tokenize": Stage(
+        "tokenization.tokenize:tokenize",
+        "Writes a corpus, pairs or the texts of a task as memory-mapped token shards",
+        joined(
+            *(
+                each(over(**names), item, "cluster", corpus=corpus, tokenizer=jobs.vocabulary, output=f"tokens/{item}")
+                for names, item, corpus in (
+                    (TOKENIZED, "{corpus}-{kind}", "corpus/{corpus}"),
+                    (PAIRED, f"{{corpus}}-{PARALLEL}", PAIRS),
+                )
             ),
-        )
-    },
+            each(
+                over(task="adapt_task", kind="tokenizer.kinds"),
+                "task-{task}-{kind}",
+                "examples",
+                judged=jobs.judged,
+                tokenizer=lambda params, names: jobs.vocabulary(params, {**names, "corpus": "domain"}),
+                output="task-tokens/{task}/{kind}",
+            ),
+        ),
+        1440,
+        retries=1,
+        persist=True,
+    ),
     "pretrain": _trains(
         "training.pretraining.pretrain:pretrain",
         "Pretrains a language model on general text",
@@ -289,9 +279,10 @@ STAGES: dict[str, Stage] = {
         ),
         curve=_LOSS,
     ),
-    "adapt": _adapt(
-        "Continues pretraining on the domain's text, or on what was added to it",
-        jobs.adapt,
+    "adapt": _trains(
+        "training.pretraining.adapt:adapt",
+        "Continues pretraining on the domain's text, on what was added to it, or on a task's texts",
+        joined(jobs.adapt, jobs.adapt_task),
         persist=True,
         rebuilt=True,
         curve=_LOSS,
@@ -303,31 +294,13 @@ STAGES: dict[str, Stage] = {
         10,
         retries=1,
     ),
-    "unlabelled": Stage(
-        "data.ingestion.unlabelled:unlabelled",
-        "Collects texts without labels for words models",
-        each(
-            over(**TASKS),
-            f"{{task}}-{BASELINES}",
-            *("task", "examples"),
-            corpus=jobs.documents,
-            key=text("words"),
-            which=lambda params, names: "domain" if params.words_read_documents(names["task"]) else None,
-            rows=lambda *_: FOR_WORDS,
-            output=WORDS,
-        ),
+    "static": Stage(
+        "training.pretraining.static:static",
+        "Computes word vectors with an encoder, for prediction without a pass through it",
+        jobs.static,
         60,
+        retries=1,
     ),
-    **{
-        f"static-{start}": Stage(
-            "training.pretraining.static:static",
-            "Computes word vectors with an encoder, for prediction without a pass through it",
-            jobs.static(start),
-            60,
-            retries=1,
-        )
-        for start in ("pretrained", "adapted", "scratch")
-    },
     # Before fine-tuned models, which read its words models.
     "baseline": Stage(
         "learners.baselines.stage:baseline",
@@ -341,32 +314,14 @@ STAGES: dict[str, Stage] = {
         ),
         120,
     ),
-    "finetune": _finetune(
+    "finetune": _trains(
+        "learners.finetuning.stage:finetune",
         "Fine-tunes task models at every label budget and seed from one initialisation",
-        _learns({**TASKS, **SYSTEMS}, "{task}-{family}-{start}"),
-    ),
-    "task-tokens": Stage(
-        "tokenization.tokenize:task_tokens",
-        "Writes a task's texts, without labels, as memory-mapped token shards",
-        each(
-            over(task="adapt_task", kind="tokenizer.kinds"),
-            "{task}-{kind}",
-            "examples",
-            judged=jobs.judged,
-            tokenizer=lambda params, names: jobs.vocabulary(params, {**names, "corpus": "domain"}),
-            output="task-tokens/{task}/{kind}",
-        ),
-        60,
-        retries=1,
-    ),
-    "adapt-task": _adapt("Continues pretraining of the adapted model on a task's texts", jobs.adapt_task, curve=_LOSS),
-    "finetune-task-adapted": _finetune(
-        "Fine-tunes from the model that was adapted to the task's texts",
         _learns(
-            {"task": "adapt_task", "family": "run.families"},
-            "{task}-{family}",
-            start=TASK_ADAPTED,
-            encoder=f"encoder/{{family}}/{TASK_ADAPTED}-{{task}}",
+            jobs.systems("", "after"),
+            "{task}-{family}-{start}",
+            encoder="encoder/{family}/{encoder}",
+            output="finetuned/{task}/{family}-{start}",
         ),
     ),
     "intermediate": Stage(
@@ -382,85 +337,53 @@ STAGES: dict[str, Stage] = {
         30,
         metrics=False,
     ),
-    "finetune-after": _trains(
-        "learners.finetuning.intermediate:finetune_after",
-        "Fine-tunes from the encoder of another task's model",
-        _learns(
-            {**TASKS, "source": "intermediate_tasks", **CONTINUED},
-            "{task}-{source}-{family}-{first}",
-            start="{first}-after-{source}",
-            encoder="encoder/{family}/{first}-after-{source}",
-            source=text("{source}"),
-        ),
-        metrics=False,
-    ),
-    "distil-texts": Stage(
-        "data.ingestion.unlabelled:unlabelled",
-        "Collects texts without labels for teachers and students",
-        each(
-            over(**TASKS, group="distil"),
-            "{task}-{group}",
-            *("task", "examples"),
-            corpus=jobs.documents,
-            key=text("distil.{group}"),
-            which=at("distil.{group}.source"),
-            rows=lambda *_: FOR_DISTIL,
-            output="distilled/{task}/{group}/texts",
-        ),
-        60,
-    ),
-    "teach": _trains(
-        "learners.finetuning.distil:teach",
-        "Labels texts with a fine-tuned model, at every label budget, seed and fold",
-        _learns(
-            {**TASKS, "group": "distil", **SYSTEMS},
-            "{task}-{group}-{family}-{start}",
-            output="distilled/{task}/{group}/{family}-{start}",
-            finetuned="finetuned/{task}/{family}-{start}",
-            **DISTILLED,
-        ),
-        metrics=False,
-    ),
     "distil": _trains(
         "learners.finetuning.distil:distil",
-        "Trains a student on the predictions of its teachers",
-        _learns(
-            {**TASKS, "group": "distil", **CONTINUED},
-            "{task}-{group}-{family}-{first}",
-            start="{first}-from-{group}",
-            encoder="encoder/{family}/{first}",
-            student=text("{family}-{first}"),
-            taught="distilled/{task}/{group}",
-            **DISTILLED,
+        "Labels texts with the runs of a fine-tuned model, or trains a student on the predictions of its teachers",
+        joined(
+            _distils(
+                jobs.teachers,
+                "{task}-{group}-teacher-{family}-{start}",
+                encoder="encoder/{family}/{start}",
+                output="distilled/{task}/{group}/{family}-{start}",
+                finetuned="finetuned/{task}/{family}-{start}",
+            ),
+            _distils(
+                jobs.systems("from"),
+                "{task}-{group}-{family}-{first}",
+                encoder="encoder/{family}/{first}",
+                output="finetuned/{task}/{family}-{start}",
+                student=text("{family}-{first}"),
+                taught="distilled/{task}/{group}",
+            ),
         ),
         metrics=False,
     ),
     "together": _trains(
         "learners.finetuning.together:together",
-        "Trains one encoder with a head per task, at every label budget and seed",
-        each(
-            over(group="together", **SYSTEMS),
-            "{group}-{family}-{start}",
-            *("group", "family", "start", "settings", "cluster"),
-            examples=every("examples/{task}", _members),
-            baselines=every(ANSWERS, _members_of_run),
-            encoder="encoder/{family}/{start}",
-            output="together/{group}/{family}-{start}",
-            temperature=at("together.{group}.temperature"),
+        "Trains one encoder with a head per task, at every label budget and seed, and extracts the results of a task",
+        joined(
+            each(
+                over(group="together", **SYSTEMS),
+                "{group}-{family}-{start}",
+                *("group", "family", "start", "settings", "cluster"),
+                examples=every("examples/{task}", jobs.members),
+                baselines=every(
+                    ANSWERS,
+                    lambda params, names: [task for task in jobs.members(params, names) if task in params.run.tasks],
+                ),
+                encoder="encoder/{family}/{start}",
+                output="together/{group}/{family}-{start}",
+                temperature=at("together.{group}.temperature"),
+            ),
+            each(
+                jobs.systems("with"),
+                "{group}-{family}-{first}-{task}",
+                "task",
+                together="together/{group}/{family}-{first}",
+                output="finetuned/{task}/{family}-{start}",
+            ),
         ),
-    ),
-    "share": Stage(
-        "learners.finetuning.together:share",
-        "Extracts a task's results of multi-task learning",
-        each(
-            over(**TASKS, group="together", **SYSTEMS),
-            "{task}-{group}-{family}-{start}",
-            "task",
-            together="together/{group}/{family}-{start}",
-            output="finetuned/{task}/{family}-{start}-with-{group}",
-        ),
-        30,
-        metrics=False,
     ),
     "evaluate": Stage(
         "evaluation.stage:evaluate",
@@ -480,14 +403,8 @@ STAGES: dict[str, Stage] = {
     ),
     "leakage": Stage(
         "data.leakage.stage:leakage",
-        "Searches the texts of dev and test in the corpora and train rows",
+        "Searches the texts of dev and test in the corpora and train rows that models were trained on",
         jobs.leakage,
-        1440,
-    ),
-    "leakage-together": Stage(
-        "data.leakage.stage:leakage",
-        "Searches the texts of dev and test in what models of several tasks were trained on",
-        jobs.leakage_together,
         1440,
     ),
     "register": _acts(

@@ -118,7 +118,7 @@ def _models(job: ReportJob) -> dict[str, dict[str, Any]]:
         for start, stage in job.trained
     }
     return models | {
-        f"{family}-{TASK_ADAPTED}-{task}": _json(job.out / "metrics" / "adapt-task" / f"{task}-{family}.json")
+        f"{family}-{TASK_ADAPTED}-{task}": _json(job.out / "metrics" / "adapt" / f"{family}-{task}.json")
         for task in job.adapt_task
         for family in job.families
     }

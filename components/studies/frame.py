@@ -236,7 +236,9 @@ class Outputs:
         if (system := System.of(name, start)).way:
             stage = f"intermediate --item {system.group}-{name}-{system.start}"
         else:
-            stage = f"{f'static-{start}' if name in self.params.static else STAGE_OF[start]} --item {name}"
+            stage = (
+                f"{STAGE_OF[start]} --item {name}" if name in self.params.pretrain else f"static --item {name}-{start}"
+            )
         return self.directory("encoder", name, start, stage=stage)
 
     def finetuning(self, block: str) -> FinetuneSettings:

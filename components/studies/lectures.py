@@ -139,6 +139,7 @@ class Claim(Section):
         options: of the study, on the run; on other runs it has its defaults.
         run: settings of the run on which the claim is measured, unless `--params` names another.
         examples: tasks beyond run.tasks whose rows the study reads.
+        stages: names or groups of the stages whose outputs the study reads.
         rules: all must agree.
         table: the part of a title by which the page chooses the table that it shows.
     """
@@ -152,6 +153,7 @@ class Claim(Section):
     options: Mapping[str, str | int | float] = {}
     run: Path = PARAMS
     examples: Sequence[str] = ()
+    stages: Sequence[str]
     rules: Sequence[Rule]
     table: str = ""
 

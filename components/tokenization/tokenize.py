@@ -1,4 +1,4 @@
-"""The stages `tokenize` and `task-tokens`: a corpus, or the texts of a task, as memory-mapped token ids.
+"""The stage `tokenize`: a corpus, or the texts of a task, as memory-mapped token ids.
 
 There is one Arrow shard per Parquet shard. Shards of unchanged Parquet shards are kept, so only new text is tokenized;
 with another tokenizer, all shards are tokenized again. The texts of a task are the input of task-adaptive pretraining
@@ -71,13 +71,25 @@ class TokenizeJob(Section):
     code: str = ""
 
 
-def tokenize(job: TokenizeJob) -> Path:
-    """Tokenize the shards of `job.corpus` that are not in `job.output` yet; returns `job.output`.
+class TaskTokensJob(Section):
+    """Inputs of the stage. `judged`: task of the run -> texts of the rows on which its scores are computed."""
+
+    examples: Path
+    judged: dict[str, Path] = Field(default_factory=dict)
+    tokenizer: Path
+    output: Path
+
+
+def tokenize(job: TokenizeJob | TaskTokensJob) -> Path:
+    """Tokenize the shards of `job.corpus` that are not in `job.output` yet, or the texts of a task; returns
+    `job.output`.
 
     Raises:
         ArtifactError: the corpus or the tokenizer is incomplete or damaged.
-        DataError: the corpus has no documents.
+        DataError: the corpus has no documents, or no text of the task is left to train on.
     """
+    if isinstance(job, TaskTokensJob):
+        return task_tokens(job)
     tokenizer = load_tokenizer(job.tokenizer)
     fingerprint = tokenizer.fingerprint()
     digests = read_manifest(job.corpus, kind=corpus.KIND).files
@@ -252,15 +264,6 @@ def metrics_of(shards: list[Counts]) -> dict[str, float]:
 
 #: Split of the tokens -> split of the task: training, and perplexity.
 SPLITS: Final = {"train": "train", "heldout": "dev"}
-
-
-class TaskTokensJob(Section):
-    """Inputs of the stage. `judged`: task of the run -> texts of the rows on which its scores are computed."""
-
-    examples: Path
-    judged: dict[str, Path] = Field(default_factory=dict)
-    tokenizer: Path
-    output: Path
 
 
 def task_tokens(job: TaskTokensJob) -> Path:

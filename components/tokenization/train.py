@@ -213,7 +213,8 @@ RECORD: Final = "vocabulary"
 
 
 class VocabularyJob(TokenizerJob):
-    """Inputs and outputs of the stage. `rebuild`: why it has to be learned again; empty: its fit decides."""
+    """Inputs and outputs of the stage. `rebuild`: why it has to be learned again; empty: its fit decides. One for pairs
+    is learned with them."""
 
     record: Path
     rebuild: str = ""
@@ -248,6 +249,8 @@ def fit_vocabulary(job: VocabularyJob) -> Path:
     recipe = {"kind": job.kind, "settings": settings, "code": job.code}
     before = _previous(job)
     made_of = {"corpus": texts.digest, "recipe": recipe}
+    if job.pairs is not None:
+        made_of["pairs"] = read_manifest(job.pairs, kind=corpus.KIND).digest
     if before is not None and not job.rebuild and made_of.items() <= before.facts.items():
         # The stage is repeated although it has ended: the run was killed before DVC had recorded its end. The record of
         # the first execution stays, because this one has nothing to learn.
@@ -265,8 +268,7 @@ def fit_vocabulary(job: VocabularyJob) -> Path:
     with writing(job.record, kind=RECORD) as draft:
         write_atomic(draft.path / "metrics.json", json.dumps(numbers, indent=1) + "\n")
         draft.facts |= {
-            "recipe": recipe,
-            "corpus": texts.digest,
+            **made_of,
             "tokenizer": made.facts["fingerprint"],
             "learned": learned,
             "fit": {name: made.facts[name] for name in FIT},
@@ -296,6 +298,8 @@ def _decide(job: VocabularyJob, texts: Manifest, *, recipe: dict[str, Any], befo
     if before.facts["recipe"] != recipe:
         changed = before.facts["recipe"]["code"] != recipe["code"]
         return Decision(True, "code or libraries changed" if changed else "settings changed", {})
+    if job.pairs is not None:
+        return Decision(True, "the corpus or the pairs changed", {})
     now, learned = _shards(texts), before.facts["learned"]
     new = [job.corpus / name for name, digest in now.items() if learned.get(name) != digest]
     if any(now.get(name) != digest for name, digest in learned.items()):

@@ -292,3 +292,7 @@ class Saver:
             self._writing = None
         if failure := self.world.broadcast(failure):
             raise failure
+
+    def close(self) -> None:
+        """Wait for the checkpoint that is being written, also when the run is interrupted."""
+        self._thread.shutdown()

@@ -274,14 +274,6 @@ def test_a_killed_student_ends_bit_identical(project, monkeypatch):
     assert record["way"] == "distil" and record["best_step"]
 
 
-def test_other_systems_are_neither_teachers_nor_students(project, tmp_path):
-    job = project.teacher()
-    nothing = teach(job.model_copy(update={"start": "pretrained", "output": tmp_path / "nothing"}))
-    assert [path.name for path in nothing.iterdir()] == ["manifest.json"]
-    other = project.student().model_copy(update={"student": "word2vec-pretrained", "output": tmp_path / "other"})
-    assert [path.name for path in distil(other).iterdir()] == ["manifest.json"]
-
-
 def test_kinds_and_taggers_without_soft_predictions_are_refused(project):
     with pytest.raises(ConfigError, match=r"distil.small: things: kind questions has no predictions that a student"):
         distil(project.student("bert", "questions"))

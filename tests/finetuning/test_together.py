@@ -149,12 +149,6 @@ def test_every_task_gets_the_output_of_finetuning(make_job, tasks, tmp_path):
         np.testing.assert_allclose(np.stack(served), np.stack(average.answers), rtol=0, atol=1e-5)
 
 
-def test_a_task_of_no_group_gets_an_empty_directory(make_job, tmp_path):
-    output = together(make_job())
-    empty = share(ShareJob(task="other", together=output, output=tmp_path / "other"))
-    assert [path.name for path in empty.iterdir()] == ["manifest.json"]
-
-
 def test_an_interrupted_run_ends_bit_identical(make_job, monkeypatch, tmp_path):
     def job(name):
         made = make_job(name=name, epochs=4, lm_weight=0.3, unfreeze_epochs=0.5)

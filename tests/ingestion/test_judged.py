@@ -70,8 +70,10 @@ def judged_rows(output: Path, kind: str) -> tuple[set[str], set[str]]:
 
 def run(params: Params, *names: str) -> None:
     for name in names:
-        for arguments in STAGES[name].items(params).values():
-            STAGES[name].run(arguments)
+        stage, _, prefix = name.partition("@")
+        for item, arguments in STAGES[stage].items(params).items():
+            if item.startswith(prefix):
+                STAGES[stage].run(arguments)
 
 
 def documents(params: Params) -> list[str]:
@@ -91,7 +93,7 @@ def test_no_corpus_has_a_text_of_a_judged_row(kind, text, tmp_path, monkeypatch)
     further = [f"document {number} about {number * 7}" for number in range(3)]
     further += [f"It said: {each}! And more." for each in repeated] + [each.upper() for each in repeated]
     write_jsonl(tmp_path / "more/all.jsonl", [{"text": each} for each in [*repeated, *further]])
-    run(params, "domain-texts", "ingest")
+    run(params, "unlabelled@domain-", "ingest")
     read = documents(params)
     copies = HeldOut(judged).copies(read)
     assert not copies, [read[index] for index in copies]
@@ -170,6 +172,6 @@ def test_without_other_text_the_labelled_rows_of_all_budgets_are_refused(tmp_pat
 def test_a_corpus_of_judged_rows_only_names_the_remedy(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     params = made(tmp_path, "classification", {}, budgets=[6])
-    run(params, "examples", "domain-texts")
+    run(params, "examples", "unlabelled@domain-")
     with pytest.raises(DataError, match=r"0 kept.*18 judged row.*name further text in data\.unlabelled, or budgets"):
         run(params, "ingest")

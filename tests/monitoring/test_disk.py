@@ -76,7 +76,7 @@ def test_a_stage_on_a_full_disk_ends_with_one_message(monkeypatch, capsys):
 
 
 def test_stages_that_train_are_those_whose_jobs_have_a_cluster():
-    jobs = {name: stage.load()[1] for name, stage in STAGES.items()}
+    jobs = {name: stage.load()[1][0] for name, stage in STAGES.items()}
     of_corpora = ("components.data", "components.tokenization")  # they run steps, and keep no checkpoints
     trained = {name for name, job in jobs.items() if not job.__module__.startswith(of_corpora)}
     assert {name for name in trained if "cluster" in jobs[name].model_fields} == TRAINING

@@ -106,7 +106,10 @@ def test_a_comment_and_a_docstring_make_nothing_out_of_date():
         assert edited == installed().module(module), module
 
 
-BERT = {"finetune@*-bert-*", "finetune-task-adapted@*-bert", "together@both-bert-*"}
+BERT = {
+    "finetune@*-bert-*",
+    *(f"together@both-bert-{start}" for start in ("scratch", "vectors", "pretrained", "adapted")),
+}
 SCRATCH = {"finetune@*-ulmfit-scratch", "together@both-ulmfit-scratch"}
 
 

@@ -17,12 +17,11 @@ from components.pipeline import stages
 from components.pipeline.checks import check_params
 from components.pipeline.dvc_yaml import dvc_yaml
 from components.pipeline.identity import identities, identity_of
-from components.pipeline.jobs import each, over
+from components.pipeline.jobs import each, joined, over
 from components.pipeline.running import run_stage
 from components.pipeline.stages import STAGES, Stage
 from components.settings.loading import load_params
 from components.settings.params import Block, Params
-from components.settings.section import Section
 
 ROOT = Path(__file__).parents[2]
 SHIPPED = sorted([ROOT / "params.yaml", *ROOT.glob("experiments/*/params.yaml")])
@@ -48,27 +47,23 @@ def test_every_item_is_a_valid_job(path):
     unused = [] if "adapted" in params.run.starts else ["adapt"]
     if not {"scratch", "vectors"} & {*params.run.starts}:
         unused.append("scratch")
-    if not params.data.parallel:
-        unused += ["ingest-parallel", "tokenizer-parallel", "tokenize-parallel"]
-    if not params.collects_texts:
-        unused.append("domain-texts")
-    if not params.adapt_task:
-        unused += ["task-tokens", "adapt-task", "finetune-task-adapted"]
     if not params.intermediate_tasks:
-        unused += ["intermediate", "finetune-after"]
+        unused.append("intermediate")
     if not params.distil:
-        unused += ["distil-texts", "teach", "distil"]
+        unused.append("distil")
     if not params.together:
-        unused += ["together", "share", "leakage-together"]
+        unused.append("together")
     if not params.static:
-        unused += ["static-pretrained", "static-adapted", "static-scratch"]
+        unused.append("static")
     for name, stage in STAGES.items():
-        function, job_class = stage.load()
-        assert callable(function)
         items = stage.items(params)
         assert items or name in unused
         for arguments in items.values():
-            assert isinstance(job_class(**arguments), Section)
+            assert {*arguments} <= {*dict(stage.job(arguments))}
+
+
+def test_further_starts_and_ways_are_items_not_stages():
+    assert len(STAGES) <= 24
 
 
 @pytest.fixture
@@ -82,21 +77,21 @@ def with_all_options(raw: dict[str, Any]) -> dict[str, Any]:
 
 def test_a_model_is_adapted_to_the_texts_of_a_task(with_all_options):
     params = Params.model_validate(with_all_options)
-    tokens = STAGES["task-tokens"].items(params)["aws-type-wordpiece"]
+    tokens = STAGES["tokenize"].items(params)["task-aws-type-wordpiece"]
     assert {name: str(value) for name, value in tokens.items()} == {
         "examples": "artifacts/examples/aws-type",
         "judged": str({task: Path("artifacts/judged", task) for task in ("aws-type", "aws-service")}),
         "tokenizer": "artifacts/tokenizer/domain-wordpiece",
         "output": "artifacts/task-tokens/aws-type/wordpiece",
     }
-    (adapted,) = STAGES["adapt-task"].items(params).values()
+    adapted = STAGES["adapt"].items(params)["ulmfit-aws-type"]
     assert str(adapted["pretrained"]) == "artifacts/encoder/ulmfit/adapted"
     assert adapted["tokens"] == tokens["output"]
     assert str(adapted["tokenizer"]) == "artifacts/encoder/ulmfit/adapted/tokenizer"
     assert str(adapted["output"]) == "artifacts/encoder/ulmfit/task-adapted-aws-type"
     assert adapted["epochs"] == 3
     assert adapted["training"].window == params.adapt["ulmfit"].training.window
-    (tuned,) = STAGES["finetune-task-adapted"].items(params).values()
+    tuned = STAGES["finetune"].items(params)["aws-type-ulmfit-task-adapted"]
     assert tuned["encoder"] == adapted["output"] and tuned["start"] == "task-adapted"
     assert str(tuned["output"]) == "artifacts/finetuned/aws-type/ulmfit-task-adapted"
 
@@ -104,13 +99,13 @@ def test_a_model_is_adapted_to_the_texts_of_a_task(with_all_options):
 def test_outputs_of_joint_training_are_next_to_those_of_single_tasks(with_all_options):
     params = Params.model_validate(with_all_options)
     joint = STAGES["together"].items(params)
-    assert list(joint) == ["aws-ulmfit-scratch", "aws-ulmfit-pretrained", "aws-ulmfit-adapted"]
+    assert list(joint)[:3] == ["aws-ulmfit-scratch", "aws-ulmfit-pretrained", "aws-ulmfit-adapted"]
     assert joint["aws-ulmfit-adapted"]["temperature"] == 2
     assert {task: str(path) for task, path in joint["aws-ulmfit-adapted"]["examples"].items()} == {
         "aws-type": "artifacts/examples/aws-type",
         "aws-service": "artifacts/examples/aws-service",
     }
-    shared = STAGES["share"].items(params)["aws-service-aws-ulmfit-adapted"]
+    shared = joint["aws-ulmfit-adapted-aws-service"]
     assert shared["together"] == joint["aws-ulmfit-adapted"]["output"]
     assert str(shared["output"]) == "artifacts/finetuned/aws-service/ulmfit-adapted-with-aws"
     alone = ["scratch", "pretrained", "adapted"]
@@ -123,8 +118,9 @@ def test_outputs_of_joint_training_are_next_to_those_of_single_tasks(with_all_op
     # Every system that is evaluated is written by a stage.
     written = {
         str(arguments["output"])
-        for stage in ("finetune", "finetune-task-adapted", "share")
+        for stage in ("finetune", "together")
         for arguments in STAGES[stage].items(params).values()
+        if "task" in arguments
     }
     assert written == {
         f"artifacts/finetuned/{task}/ulmfit-{start}"
@@ -140,7 +136,7 @@ def test_an_intermediate_task_is_a_further_initialisation_of_the_other_tasks(raw
     extracted = STAGES["intermediate"].items(params)["aws-service-ulmfit-adapted"]
     source = STAGES["finetune"].items(params)["aws-service-ulmfit-adapted"]
     assert extracted["finetuned"] == source["output"]
-    job = STAGES["finetune-after"].items(params)["aws-type-aws-service-ulmfit-adapted"]
+    job = STAGES["finetune"].items(params)["aws-type-ulmfit-adapted-after-aws-service"]
     assert job["encoder"] == extracted["output"]
     assert str(job["output"]) == "artifacts/finetuned/aws-type/ulmfit-adapted-after-aws-service"
     evaluated = STAGES["evaluate"].items(params)
@@ -151,11 +147,47 @@ def test_an_intermediate_task_is_a_further_initialisation_of_the_other_tasks(raw
     assert leaked == ["corpus/general", "corpus/domain", "train/aws-type", "train/aws-service"]
 
 
+def test_only_items_that_apply_are_made(with_all_options):
+    """Neither a task after itself, nor a system that is no teacher or student, nor a task that is in no group."""
+    with_all_options["intermediate_tasks"] = ["aws-type"]
+    with_all_options["distil"] = {"small": {"teachers": ["ulmfit-adapted"], "students": ["ulmfit-scratch"]}}
+    with_all_options["run"]["tasks"].append("aws-operation")
+    params = Params.model_validate(with_all_options)
+    after = {item for item in STAGES["finetune"].items(params) if "-after-" in item}
+    assert {item.partition("-ulmfit")[0] for item in after} == {"aws-service", "aws-operation"}
+    of_task = {item.removeprefix("aws-type-small-") for item in STAGES["distil"].items(params) if "-type-" in item}
+    assert of_task == {"teacher-ulmfit-adapted", "ulmfit-scratch"}
+    grouped = {arguments["task"] for arguments in STAGES["together"].items(params).values() if "task" in arguments}
+    assert grouped == {"aws-type", "aws-service"}
+    assert "aws-operation-with-aws" not in STAGES["leakage"].items(params)
+
+
+def test_documents_are_a_dependency_of_those_texts_that_read_them(raw):
+    raw["distil"] = {
+        name: {"teachers": ["ulmfit-adapted"], "students": ["ulmfit-scratch"], "source": source}
+        for name, source in (("few", "task"), ("many", "both"))
+    }
+    items = STAGES["unlabelled"].items(Params.model_validate(raw))
+    read = {item: arguments["corpus"] and str(arguments["corpus"]) for item, arguments in items.items()}
+    assert read == {
+        "aws-type-baselines": None,
+        "aws-type-few": None,
+        "aws-type-many": "artifacts/corpus/domain",
+    }
+
+
+def test_two_items_of_one_name_are_refused(raw):
+    raw["together"] = {"a": {"tasks": ["aws-type", "aws-service"]}}
+    part = each(over(group="together"), "{group}", "group")
+    with pytest.raises(ConfigError, match="two items of a stage have the name 'a'"):
+        joined(part, part)(Params.model_validate(raw))
+
+
 def test_students_are_scored_and_inherit_what_their_teachers_have_read(raw):
     raw["run"]["starts"] = ["scratch", "pretrained", "adapted"]
     raw["distil"] = {"small": {"teachers": ["ulmfit-adapted"], "students": ["ulmfit-scratch"]}}
     params = Params.model_validate(raw)
-    taught = STAGES["teach"].items(params)["aws-type-small-ulmfit-adapted"]
+    taught = STAGES["distil"].items(params)["aws-type-small-teacher-ulmfit-adapted"]
     assert str(taught["output"]) == "artifacts/distilled/aws-type/small/ulmfit-adapted"
     assert str(taught["finetuned"]) == "artifacts/finetuned/aws-type/ulmfit-adapted"
     student = STAGES["distil"].items(params)["aws-type-small-ulmfit-scratch"]
@@ -219,7 +251,7 @@ def test_static_vectors_have_the_initialisations_of_their_teacher(raw):
     raw["run"]["families"] = ["words"]
     params = Params.model_validate(raw)
     for start in params.run.starts:
-        (job,) = STAGES[f"static-{start}"].items(params).values()
+        job = STAGES["static"].items(params)[f"words-{start}"]
         assert str(job["teacher"]) == f"artifacts/encoder/ulmfit/{start}"
         assert str(job["output"]) == f"artifacts/encoder/words/{start}"
         finetuned = STAGES["finetune"].items(params)[f"aws-type-words-{start}"]
@@ -228,7 +260,7 @@ def test_static_vectors_have_the_initialisations_of_their_teacher(raw):
     (register,) = STAGES["register"].items(params).values()
     assert register["parents"] == {"words": ["ulmfit"]}
     del raw["adapt"]["ulmfit"]
-    assert STAGES["static-adapted"].items(Params.model_validate(raw)) == {}
+    assert {*STAGES["static"].items(Params.model_validate(raw))} == {"words-pretrained", "words-scratch"}
 
 
 @pytest.mark.parametrize("static", [0, 50])

@@ -53,6 +53,11 @@ def test_interrupted_runs_end_bit_identical(inputs, pretrained, tmp_path, family
     assert read_manifest(job.output).facts["parent"] == read_manifest(pretrained[family]).digest
 
 
+def test_an_interrupted_run_waits_for_its_checkpoint(inputs, pretrained, tmp_path):
+    job = adapt_job(inputs, "word2vec", pretrained["word2vec"], tmp_path, training=lm_settings())
+    run_interrupted(adapt, job, writing=3)
+
+
 def test_shared_pieces_keep_their_embeddings(inputs, pretrained, tmp_path):
     job = adapt_job(inputs, "ulmfit", pretrained["ulmfit"], tmp_path, training=lm_settings(rate=1e-30))
     before = load_encoder(job.pretrained)

@@ -125,7 +125,7 @@ def test_a_short_text_without_labels_trains_no_language_model(write):
     """A text for `headstart suggest`; words models read it too."""
     data = {"tasks": {"mood": TASK}, "unlabelled": ["reviews.txt"]}
     Path("reviews.txt").write_text("a b c d e " * 20_000)
-    words = {"domain-texts@mood", "domain-texts@unlabelled-0", "ingest@domain"}
+    words = {"unlabelled@domain-mood", "unlabelled@domain-unlabelled-0", "ingest@domain"}
     assert stages(write({"data": data})) == OF_WORDS | words
     Path("reviews.txt").write_text("a b c d e " * 130_000)
     assert "pretrain@ulmfit" in stages(write({"data": data}))
@@ -149,7 +149,12 @@ def test_text_without_labels_is_pretrained_on(write):
     assert [source.text for source in params.data.unlabelled] == ["text", "body"]
     assert {name: source.path for name, source in params.corpora.items()} == {"domain": "artifacts/domain-texts"}
     actual = stages(file)
-    assert {"domain-texts@mood", "domain-texts@unlabelled-0", "domain-texts@unlabelled-1", "ingest@domain"} <= actual
+    assert {
+        "unlabelled@domain-mood",
+        "unlabelled@domain-unlabelled-0",
+        "unlabelled@domain-unlabelled-1",
+        "ingest@domain",
+    } <= actual
     assert not any("general" in name or name.startswith("adapt") for name in actual)
     pretraining = STAGES["pretrain"].items(params)["ulmfit"]
     assert pretraining["tokens"] == Path("artifacts/tokens/domain-wordpiece")

@@ -136,7 +136,14 @@ def test_every_claim_of_the_lectures_is_on_the_page():
 @pytest.fixture
 def claim() -> Claim:
     rule = {"where": LABELS, "column": "difference", "above": 0}
-    of = {"section": "Transfer", "says": "It helps.", "needs": "a run", "measure": "the difference.", "study": "fake"}
+    of = {
+        "section": "Transfer",
+        "says": "It helps.",
+        "needs": "a run",
+        "measure": "the difference.",
+        "study": "fake",
+        "stages": ["evaluate"],
+    }
     return Claim.model_validate(of | {"rules": [rule], "options": {"task": "t"}, "run": "experiments/x.yaml"})
 
 

@@ -1,4 +1,4 @@
-"""The stage `task-tokens`: the texts of a task for task-adaptive pretraining."""
+"""Items of the stage `tokenize`: the texts of a task for task-adaptive pretraining."""
 
 from __future__ import annotations
 

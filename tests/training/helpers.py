@@ -28,6 +28,7 @@ from components.settings.training import LanguageModelTraining
 from components.tokenization.special import END
 from components.tokenization.tokenize import TokenizeJob, tokenize
 from components.tokenization.train import TokenizerJob, train_tokenizer
+from components.training.checkpoint import CheckpointStore
 from components.training.loop import StepReport, TrainingState, train
 from components.training.pretraining import language_model
 from components.training.pretraining.adapt import AdaptJob
@@ -286,9 +287,18 @@ def run_with_kills(stage: Callable[[Any], object], job: Any, *, checkpoints: Pat
     return killed
 
 
-def run_interrupted(stage: Callable[[Any], object], job: Any, *, after: int = 3) -> None:
-    """Run a stage in this process until it is interrupted after a step, then to its end, which repeats no step."""
+def run_interrupted(stage: Callable[[Any], object], job: Any, *, after: int = 3, writing: float = 0) -> None:
+    """Run a stage in this process until it is interrupted after a step, then to its end, which repeats no step.
+
+    Args:
+        writing: seconds that the checkpoint of that step takes.
+    """
     steps: list[int] = []
+    save = CheckpointStore.save
+
+    def slow(store: CheckpointStore, step: int, *content: Any) -> None:
+        time.sleep(writing * (step == after))
+        save(store, step, *content)
 
     def interrupted(*arguments: Any, **named: Any) -> Iterator[StepReport]:
         for report in train(*arguments, **named):
@@ -299,6 +309,7 @@ def run_interrupted(stage: Callable[[Any], object], job: Any, *, after: int = 3)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(language_model, "train", interrupted)
+        patch.setattr(CheckpointStore, "save", slow)
         with pytest.raises(KeyboardInterrupt):
             stage(job)
         stage(job)

@@ -1,12 +1,12 @@
-"""The stages `unlabelled`, `distil-texts` and `domain-texts`: texts without labels.
+"""The stage `unlabelled`: texts without labels.
 
-`unlabelled` collects the texts of a task for words models, `distil-texts` for a group of `distil`; both begin with the
-rows of train without a label. Their order depends on the texts only, so that the first N rows of a larger collection
-are the collection of N rows. The manifest names what was read (`sources`): the stage depends on the corpus of the
-domain in any case, and reads it only where it is asked for.
+It collects the texts of a task for words models or for a group of `distil`; both begin with the rows of train without a
+label. Their order depends on the texts only, so that the first N rows of a larger collection are the collection of N
+rows. The manifest names what was read (`sources`).
 
-`domain-texts` is the domain corpus of a run that names none: the texts of the train splits, those of rows without a
-label among them, and the texts of `data.unlabelled`. The stage `ingest` leaves out those on which scores are computed.
+Its items `domain-NAME` are the domain corpus of a run that names none: the texts of the train splits, those of rows
+without a label among them, and the texts of `data.unlabelled`. The stage `ingest` leaves out those on which scores are
+computed.
 """
 
 import heapq
@@ -40,7 +40,7 @@ class UnlabelledJob(Section):
 
     Attributes:
         key: of the settings in params.yaml, for messages.
-        corpus: of the domain; None: there is none, because no block reads it.
+        corpus: of the domain; None: it is not read.
         which: texts beside the rows of train without a label; None: no others.
         rows: maximum number of texts.
     """
@@ -54,13 +54,34 @@ class UnlabelledJob(Section):
     output: Path
 
 
-def unlabelled(job: UnlabelledJob) -> Path:
-    """Collect the texts: distinct, without copies and near copies of texts of dev and test, at most `rows`.
+class DomainTextsJob(Section):
+    """Inputs of the stage, for the texts of one task or one entry of `data.unlabelled`.
+
+    Attributes:
+        name: of the task or the entry, for ids and messages.
+        examples: output directory of the stage `examples`, for the texts of the train split of a task; None: those of
+            `unlabelled`.
+        unlabelled: text without labels.
+        output: directory to write; texts.jsonl has the columns text and id.
+    """
+
+    name: str
+    examples: Path | None = None
+    unlabelled: CorpusSource | None = None
+    output: Path
+
+
+def unlabelled(job: UnlabelledJob | DomainTextsJob) -> Path:
+    """Collect the texts: distinct, without copies and near copies of texts of dev and test, at most `rows`; or a part
+    of the domain corpus.
 
     Raises:
         ArtifactError: examples or corpus are incomplete or damaged.
         ConfigError: documents are requested for a kind whose rows are not one text.
+        DataError: a file of `data.unlabelled` is missing or damaged.
     """
+    if isinstance(job, DomainTextsJob):
+        return domain_texts(job)
     rows: list[Iterable[Fields]] = [read_rows_without_label(job.examples)]
     sources = ["rows without a label"] if rows[0] else []
     if (source := job.which) is not None:
@@ -133,23 +154,6 @@ def _distinct(rows: Iterable[Fields]) -> Iterator[tuple[bytes, Fields]]:
 
 DOMAIN_KIND: Final = "domain-texts"
 DOMAIN_FILE: Final = "texts.jsonl"
-
-
-class DomainTextsJob(Section):
-    """Inputs of the stage, for the texts of one task or one entry of `data.unlabelled`.
-
-    Attributes:
-        name: of the task or the entry, for ids and messages.
-        examples: output directory of the stage `examples`, for the texts of the train split of a task; None: those of
-            `unlabelled`.
-        unlabelled: text without labels.
-        output: directory to write; texts.jsonl has the columns text and id.
-    """
-
-    name: str
-    examples: Path | None = None
-    unlabelled: CorpusSource | None = None
-    output: Path
 
 
 def domain_texts(job: DomainTextsJob) -> Path:

@@ -1,6 +1,6 @@
 """Texts of the rows on which a score is computed: of dev, of test, and of every row of train that a label budget draws
 with any seed (their scores by cross-validation choose a model). No language model of a run reads them or their copies:
-the stage `ingest` leaves them out of every corpus, and `task-tokens` out of a task's texts.
+the stage `ingest` leaves them out of every corpus, and `tokenize` out of a task's texts.
 
 The output of the stage `examples` has the distinct texts, sorted, as texts.json. It changes only if the texts do:
 another label for a row that is drawn in any case, or other rows that no budget draws, leave every corpus up to date.

@@ -1,8 +1,9 @@
-"""Stages `teach` and `distil`: a student learns the predictions of teachers (Hinton et al. 2015).
+"""Stage `distil`: a student learns the predictions of teachers (Hinton et al. 2015).
 
-`teach` labels the texts of a group of `distil` with the runs of a fine-tuned system, one for each label budget, seed
-and fold. Most weights are not stored, so each run is trained again up to the point that was chosen for it. A student's
-run learns from the teachers' runs of the same budget, seed and fold. A words model beside the encoder is left out."""
+An item of a teacher labels the texts of a group of `distil` with the runs of a fine-tuned system, one for each label
+budget, seed and fold. Most weights are not stored, so each run is trained again up to the point that was chosen for it.
+A student's run learns from the teachers' runs of the same budget, seed and fold. A words model beside the encoder is
+left out."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -31,7 +32,7 @@ from components.training.checkpoint import fingerprint
 
 
 class TeachJob(FinetuneJob):
-    """Inputs of the stage `teach`: a group of `distil`, its settings and texts, and the output of `finetune`."""
+    """Inputs of a teacher: a group of `distil`, its settings and texts, and the output of `finetune`."""
 
     group: str
     distil: DistilSettings
@@ -40,16 +41,14 @@ class TeachJob(FinetuneJob):
 
 
 class DistilJob(FinetuneJob):
-    """Inputs of the stage `distil`.
+    """Inputs of a student.
 
     Attributes:
-        start: initialisation of the student, and the name of the group.
         student: system that the student is without teachers.
         texts: texts without labels of the group.
         taught: folder with the predictions of the teachers.
     """
 
-    start: str  # type: ignore[assignment]
     group: str
     distil: DistilSettings
     student: str
@@ -60,17 +59,11 @@ class DistilJob(FinetuneJob):
 def teach(job: TeachJob) -> Path:
     """Write the predictions of a teacher for the texts of a group; returns the output directory.
 
-    The directory of a system that is no teacher of the group holds only its manifest.
-
     Raises:
         ArtifactError: an input is incomplete, altered, or belongs to another version of the task's data.
         ConfigError: the kind of task has no predictions that a student learns.
         TrainingError: the loss is not finite, or there is no space for a checkpoint.
     """
-    if job.system not in job.distil.teachers:
-        with writing(job.output, kind=SOFT_LABELS) as draft:
-            draft.facts["teacher"] = ""
-        return job.output
     facts, finetuned = read_facts(job.examples), read_manifest(job.finetuned, kind=FINETUNED)
     if finetuned.facts["examples"] != facts.digests:
         raise ArtifactError(f"{job.finetuned}: made from another version of the task's data; run the stage again")
@@ -93,19 +86,17 @@ def teach(job: TeachJob) -> Path:
     return job.output
 
 
-def distil(job: DistilJob) -> Path:
-    """Train a student for every budget and seed; returns the output directory, which has the files of `finetune`.
+def distil(job: TeachJob | DistilJob) -> Path:
+    """Label the texts with a teacher (`teach`), or train a student for every budget and seed; returns the output
+    directory, which has the files of `finetune` for a student.
 
-    The student's own ways to learn, without teachers, are candidates, and win ties. The directory of a system that is
-    no student of the group holds only its manifest.
+    The student's own ways to learn, without teachers, are candidates, and win ties.
 
     Raises:
         As `teach`.
     """
-    if job.student not in job.distil.students:
-        with writing(job.output, kind=FINETUNED):
-            pass
-        return job.output
+    if isinstance(job, TeachJob):
+        return teach(job)
     _refuse(job)
     teachers = [job.taught.absolute() / teacher / FILE for teacher in job.distil.teachers]
     ways = {way: settings.model_copy(update={"frozen": False}) for way, settings in own_ways(job).items()}

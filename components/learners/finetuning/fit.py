@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Final, Literal
+from typing import Final
 
 import numpy as np
 import torch
@@ -37,7 +37,7 @@ from components.models.encoder import KIND as ENCODER
 from components.models.encoder import architecture_of, build_model, count_parameters, family_of, load_encoder
 from components.settings.cluster import ClusterSettings
 from components.settings.finetune import FinetuneSettings, ReadingSettings
-from components.settings.section import Section, Start
+from components.settings.section import Section
 from components.tokenization import Tokenizer
 from components.training.checkpoint import CheckpointStore, fingerprint
 from components.training.precision import Precision, first_device, product_size
@@ -58,7 +58,7 @@ class FinetuneJob(Section):
 
     Attributes:
         family: block of `pretrain` that the encoder comes from.
-        start: initialisation of the encoder.
+        start: initialisation of the encoder, and how it was continued.
         examples: output directory of the stage `examples`.
         settings: `finetune.<family>`.
         baselines: output of the stage `baseline`, whose words models are combined with the encoder; None: none are.
@@ -67,7 +67,7 @@ class FinetuneJob(Section):
 
     task: str
     family: str
-    start: Start | Literal["task-adapted"]
+    start: str
     examples: Path
     encoder: Path
     output: Path

@@ -6,8 +6,6 @@ from pathlib import Path
 from components.core.artifacts import read_manifest, writing
 from components.data.tasks.members import encoder_of, members_of
 from components.data.tasks.results import KIND
-from components.learners.finetuning.fit import FinetuneJob
-from components.learners.finetuning.stage import finetune
 from components.models.encoder import KIND as ENCODER
 from components.models.encoder import load_encoder, write_untrained
 from components.settings.section import Section
@@ -25,13 +23,6 @@ class IntermediateJob(Section):
     source: str
     finetuned: Path
     output: Path
-
-
-class FinetuneAfterJob(FinetuneJob):
-    """Inputs of the stage `finetune-after`; `start` is also the name of the intermediate task."""
-
-    start: str  # type: ignore[assignment]
-    source: str
 
 
 def intermediate(job: IntermediateJob) -> Path:
@@ -53,19 +44,4 @@ def intermediate(job: IntermediateJob) -> Path:
             "parent": manifest.digest,
             "task": job.source,
         }
-    return job.output
-
-
-def finetune_after(job: FinetuneAfterJob) -> Path:
-    """Fine-tune from the encoder of an intermediate task; returns the output directory.
-
-    A task does not start from itself: its labels would be used twice. The directory then holds only its manifest.
-
-    Raises:
-        As `finetune`.
-    """
-    if job.task != job.source:
-        return finetune(job)
-    with writing(job.output, kind=KIND):
-        pass
     return job.output

@@ -1,7 +1,8 @@
-"""Stages `together` and `share`: multi-task learning with one encoder, and its results by task.
+"""Stage `together`: multi-task learning with one encoder, and its results by task.
 
-`together` executes a run for every seed that the tasks of a group have in common and every label budget. Budgets are
-paired by rank, because their units differ between kinds. `share` copies a task's folder next to its other results."""
+An item of a group executes a run for every seed that its tasks have in common and every label budget. Budgets are
+paired by rank, because their units differ between kinds. The item of a task copies its folder next to its other
+results."""
 
 import json
 import shutil
@@ -56,20 +57,16 @@ class TogetherJob(Section):
 
 
 class ShareJob(Section):
-    """Inputs of the stage `share`.
-
-    Attributes:
-        task: name of the task.
-        together: output directory of the stage `together`.
-    """
+    """Inputs of a task's results: its name, and the output directory of its group."""
 
     task: str
     together: Path
     output: Path
 
 
-def together(job: TogetherJob) -> Path:
-    """Train an encoder with one head per task for every budget and seed that the tasks have in common.
+def together(job: TogetherJob | ShareJob) -> Path:
+    """Train an encoder with one head per task for every budget and seed that the tasks have in common; or extract the
+    results of a task (`share`).
 
     Raises:
         ArtifactError: examples or encoder are incomplete, altered, or of another family.
@@ -77,6 +74,8 @@ def together(job: TogetherJob) -> Path:
             encoder.
         TrainingError: the loss is not finite, or there is no space for a checkpoint.
     """
+    if isinstance(job, ShareJob):
+        return share(job)
     settings = for_start(job.settings, trained=is_trained(job.encoder)).model_copy(update={"frozen": False})
     if settings.method == "auto":
         # The other ways do not train several tasks together.
@@ -123,16 +122,13 @@ def _trainings(
 
 
 def share(job: ShareJob) -> Path:
-    """Copy the results of one task from the output of `together` to a directory as `finetune` writes it.
-
-    If the task does not belong to the group, the directory holds only its manifest.
+    """Copy the results of one task from the output of its group to a directory as `finetune` writes it.
 
     Raises:
         ArtifactError: the output of `together` is incomplete or altered.
     """
     manifest = read_manifest(job.together, kind=KIND, verify=True)
     with writing(job.output, kind=FINETUNED) as draft:
-        if job.task in manifest.facts["tasks"]:
-            shutil.copytree(job.together / job.task, draft.path, dirs_exist_ok=True)
-            draft.facts |= manifest.facts["tasks"][job.task]
+        shutil.copytree(job.together / job.task, draft.path, dirs_exist_ok=True)
+        draft.facts |= manifest.facts["tasks"][job.task]
     return job.output

@@ -182,8 +182,7 @@ def near_copies(params: Params, wanted: Sequence[str], *, without: Sequence[Copy
 
 
 def _corpora(params: Params) -> list[Path]:
-    names = ("ingest", "ingest-parallel")
-    return [job["output"] for name in names for job in STAGES[name].items(params).values()]
+    return [job["output"] for job in STAGES["ingest"].items(params).values()]
 
 
 def _complete(params: Params) -> list[tuple[str, Path]]:

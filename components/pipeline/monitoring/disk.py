@@ -11,7 +11,7 @@ from components.core.errors import DiskSpaceError
 from components.pipeline.stages import TRAINING
 
 #: Size of a first output relative to the raw data, by stage; 0 for others, whose outputs are small.
-FIRST = {"ingest": 1.0, "ingest-parallel": 1.0, "tokenize": 1.5, "tokenize-parallel": 1.5, "task-tokens": 1.5}
+FIRST = {"ingest": 1.0, "tokenize": 1.5}
 #: Checkpoints of a model hold weights and two moments; two are kept while a third is written.
 CHECKPOINTS = 3 * 3
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -158,7 +158,8 @@ def work(run: LanguageModelRun, worker: Worker) -> None:
         state.restore(checkpoint.tensors, checkpoint.numbers["state"], world=world)
         history = TrainingHistory(**checkpoint.numbers["progressed"])
     history.workers = world.size
-    _train(run, state, sampler, heldout, saver, history, worker)
+    with closing(saver):
+        _train(run, state, sampler, heldout, saver, history, worker)
 
 
 def _train(
