@@ -522,19 +522,15 @@ class TaskMixture(Sampler):
         uniform = counter_rng(seed, "tasks").random(steps)
         last = len(samplers) - 1
         self.tasks = np.minimum(np.searchsorted(np.cumsum(probabilities), uniform, side="right"), last)
-        #: (steps + 1, tasks) number of batches of each task before a step.
-        taken = np.cumsum(self.tasks[:, None] == np.arange(len(samplers)), axis=0)
-        self.before = np.concatenate([np.zeros((1, len(samplers)), dtype=np.int64), taken])
+        #: Number of a step's batch in the task's own sampler.
+        self.own = (np.cumsum(self.tasks[:, None] == np.arange(last + 1), axis=0) - 1)[np.arange(steps), self.tasks]
 
     def batch(self, step: int, rank: int = 0, world: int = 1) -> Batch:
         task = int(self.tasks[step])
-        batch = self.samplers[task].batch(int(self.before[step, task]), rank, world)
-        return batch | {"task": torch.tensor(task)}
+        return self.samplers[task].batch(int(self.own[step]), rank, world) | {"task": torch.tensor(task)}
 
-    def tokens_before(self, step: int) -> int:
-        return sum(
-            sampler.tokens_before(int(count)) for sampler, count in zip(self.samplers, self.before[step], strict=True)
-        )
+    def tokens(self, step: int) -> int:
+        return self.samplers[self.tasks[step]].tokens(int(self.own[step]))
 
 
 class JointModel(nn.Module):

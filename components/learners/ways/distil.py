@@ -68,8 +68,8 @@ class DistillationSampler(Sampler):
         taught = self.taught.batch(step, rank, world)
         return self.labelled.batch(step, rank, world) | {f"{TAUGHT}{name}": value for name, value in taught.items()}
 
-    def tokens_before(self, step: int) -> int:
-        return self.labelled.tokens_before(step) + self.taught.tokens_before(step)
+    def tokens(self, step: int) -> int:
+        return self.labelled.tokens(step) + self.taught.tokens(step)
 
 
 class DistilledModel(nn.Module):
