@@ -215,9 +215,11 @@ def test_the_cost_of_a_way(make_job, in_process, every_way, monkeypatch):
     assert actual["finetune"] / actual["features"] == pytest.approx((2 + 6 * 12 / 3 * 3 + 2 * 3) / 2)
 
 
-@pytest.mark.parametrize(("key", "method"), [("auto", "contrastive"), ("contrastive", "finetune")])
+@pytest.mark.parametrize(
+    ("key", "method"), [("auto", "contrastive"), ("contrastive", "finetune"), ("discriminative", "features")]
+)
 def test_a_key_of_another_way_is_an_error_that_names_it(key, method):
-    given = {"auto": {"minutes": 3.0}, "contrastive": {"epochs": 3.0}}
+    given = {"auto": {"minutes": 3.0}, "contrastive": {"epochs": 3.0}, "discriminative": 1.5}
     with pytest.raises(ValueError, match=f"{key} belongs to method .*, and method is {method}; remove {key}"):
         FinetuneSettings.model_validate({"training": {"rate": 0.1, "batch_size": 2}, "method": method, key: given[key]})
     settings = {"training": {"rate": 0.1, "batch_size": 2}, "method": "auto"}

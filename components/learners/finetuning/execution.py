@@ -481,8 +481,9 @@ def notes(attempts: Sequence[Attempt]) -> list[str]:
     beyond = f"more than auto.minutes ({settings.auto.minutes}) leaves"
     lines = []
     if out:
-        minutes = f"{max(out):.1f} minutes at a nominal speed"
-        lines.append(f"left out of {len(out)} of {count} run(s): it costs {minutes}, {beyond}")
+        lines.append(
+            f"left out of {len(out)} of {count} run(s): it costs {max(out):.1f} minutes at a nominal speed, {beyond}"
+        )
     if short:
         least, most = min(each.share for each in short), max(each.cost.of(1.0) for each in short)
         lines.append(

@@ -43,13 +43,13 @@ from components.learners.task_models.model import TaskModel, computing
 from components.learners.task_models.words_part import WordsPart
 from components.models.base import LanguageModel
 from components.models.encoder import Encoder, load_encoder, load_weights, save_encoder, save_weights
-from components.settings.finetune import FinetuneSettings
+from components.settings.finetune import KEYS_OF_WAYS, FinetuneSettings
 from components.tokenization import Tokenizer
 from components.tokenization.special import UNK
 from components.training.precision import Precision
 
 #: Settings of training only, which are not read with a stored model.
-LEARNED_WITH = ("auto", "contrastive", "scratch", "unlabelled", "words")
+LEARNED_WITH = (*KEYS_OF_WAYS, "scratch", "unlabelled", "words")
 #: Settings of earlier versions that a model of this version cannot have, and their values without effect.
 REMOVED = {
     "reader": "none", "answering": "linear", "context": 0, "longest_answer": 160, "stride": None, "tagger_hidden": 256,
