@@ -163,10 +163,3 @@ def test_the_recipe_of_ulmfit_learns(make_job, in_process, settings):
     (record,) = json.loads((finetune(make_job("ulmfit", "classification", **recipe)) / "runs.json").read_text())
     assert "penalty" not in record and record["steps"] == 40
     assert record["curve"][0]["train_loss"] is None and record["curve"][-1]["train_loss"] < 0.2
-
-
-def test_on_a_frozen_encoder_a_head_without_closed_form_is_trained_by_steps(make_job, in_process):
-    changes = {"method": "features", "head_steps": 0, "epochs": 20, "training": FAST, "head_dropout": 0.0}
-    (record,) = json.loads((finetune(make_job("bert", "classification", **changes)) / "runs.json").read_text())
-    assert "penalty" not in record and record["steps"] == 60
-    assert record["curve"][-1]["train_loss"] < 0.7

@@ -13,12 +13,11 @@ import torch
 from pydantic import ValidationError
 
 from components.core.errors import DataError
-from components.data.tasks.examples import TaskFacts, read_facts, read_split
+from components.data.tasks.examples import TaskFacts, read_facts
 from components.learners.finetuning.fit import NAMES, FinetuneJob, label_fields, load_initial_encoder, names_of
 from components.learners.finetuning.runs import Member
 from components.learners.finetuning.stage import finetune, fits_of
 from components.learners.task_models.base import refuse_settings
-from components.learners.task_models.classifier import load_classifier
 from components.learners.task_models.kinds import TASKS
 from components.models import FAMILIES
 from components.settings.contrastive import ContrastiveSettings
@@ -148,25 +147,6 @@ def test_numbers_are_labels_too():
         TaskSource(path=".", label_texts={0: []})
     with pytest.raises(ValidationError, match=r"label_texts\.0"):
         TaskSource(path=".", label_texts={0: " "})
-
-
-def test_the_head_is_the_optimum_for_rows_and_names(make_job, in_process):
-    job = make_job(
-        "bert", "classification", method="features", head_penalties=[1.0], head_steps=1000, label_names="always"
-    )
-    output = finetune(job)
-    fit, train = fit_of(job), read_split(job.examples, "train")
-    table = fit.features("train").joined(fit.features(NAMES))
-    labels = np.concatenate([train.labels, np.arange(len(read_facts(job.examples).labels))])
-    head = load_classifier(output / "classifier").model.head
-    with torch.inference_mode():
-        x = head.norm(table.matrix()).double()
-    logits = (x @ head.output.weight.detach().double().T + head.output.bias.detach().double()).requires_grad_()
-    torch.nn.functional.cross_entropy(logits, torch.from_numpy(labels), reduction="sum").backward()
-    assert logits.grad is not None
-    # At the optimum the gradient of the loss is that of the penalty.
-    gradient = logits.grad.T @ x + head.output.weight.detach().double()
-    assert float(gradient.abs().max()) < 0.05 * float((logits.grad.T @ x).abs().max())
 
 
 @pytest.mark.parametrize("chunk", [None, 8])

@@ -15,7 +15,6 @@ from pathlib import Path
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
-import torch
 
 from components.core.artifacts import read_manifest
 from components.core.errors import ArtifactError
@@ -25,8 +24,7 @@ from components.data.tasks.results import read_averages
 from components.learners.finetuning import runs
 from components.learners.finetuning.stage import FinetuneJob, finetune
 from components.learners.task_models.classifier import load_classifier, load_members
-from components.models import FAMILIES
-from components.models.encoder import architecture_of, load_encoder
+from components.models.encoder import architecture_of
 from components.settings.cluster import ClusterSettings
 from components.settings.finetune import ScratchSettings
 from components.training.precision import product_size
@@ -91,16 +89,6 @@ def test_every_run_writes_its_curve_for_monitoring(make_job, in_process, tmp_pat
         assert scores == {point["step"]: point["macro_f1"] for point in record["curve"]}
         steps = {point.step for point in points if point.key == f"loss/{piece}"}
         assert steps == set(range(1, record["steps"] + 1))
-
-
-def test_a_backward_model_with_another_block_name(make_job, make_encoder, in_process, monkeypatch):
-    monkeypatch.setitem(FAMILIES["ulmfit"].tiny, "direction", "backward")
-    encoder = make_encoder("ulmfit")
-    job = make_job().model_copy(update={"family": "ulmfit-backward", "encoder": encoder})
-    output = finetune(job)
-    assert set(pq.read_table(output / "runs.parquet").column("system").to_pylist()) == {"ulmfit-backward-adapted"}
-    served = load_classifier(output / "classifier").encoder
-    assert served.config.direction == "backward"
 
 
 def test_scratch_initialises_by_seed_and_has_its_own_settings(make_job, in_process):
@@ -285,20 +273,6 @@ def test_the_frozen_encoder_is_scored_as_a_system(make_job, in_process):
     names = {"system": "ulmfit-adapted", "start": "adapted"}
     assert [row | names for row in frozen] == alone
     assert [row for row in both if row["start"] == "adapted"] == tuned
-
-
-def test_the_frozen_model_is_a_classifier_of_its_own(make_job, in_process, monkeypatch):
-    monkeypatch.setattr(runs, "best_score", lambda record: -1.0)  # every later evaluation is better
-    output = finetune(job := make_job(frozen=True, epochs=1))
-    facts = read_manifest(output / "classifier-frozen").facts
-    assert facts["start"] == "adapted-frozen" and facts["budget"] == 4
-    stored = read_averages(output, averages=True)["ulmfit-adapted-frozen"].answers
-    classifier = load_classifier(output / "classifier-frozen")
-    np.testing.assert_array_equal(classifier.answer(read_split(job.examples, "test").fields), stored)
-    assert [path.name for path in (output / "classifier-frozen").rglob("model.safetensors")] == ["model.safetensors"]
-    before = load_encoder(job.encoder).model.state_dict()
-    for name, value in classifier.encoder.state_dict().items():
-        assert torch.equal(value, before[name]), name
 
 
 def test_random_weights_are_never_scored_frozen(make_job, in_process):
