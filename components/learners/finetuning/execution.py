@@ -43,7 +43,6 @@ from components.learners.finetuning.fit import Fit, Fits, build, gpu_bytes, load
 from components.learners.finetuning.runs import Member, at, execute, finished, result, schedule_of
 from components.learners.select import Choice, choose_of
 from components.learners.task_models.features import trim
-from components.learners.task_models.heads import CalibratedHead
 from components.learners.task_models.probe import HeadCandidate
 from components.learners.task_models.words_part import WordsPart
 from components.learners.ways import WAYS
@@ -165,8 +164,7 @@ def _calibrated(fit: Fit, rows: Rows, parts: Sequence[Sequence[Answer]]) -> tupl
     has none."""
     raw = list(parts[0]) if rows.folds is None else rows.joined(parts)
     head = fit.task.head(fit.settings, 1, rows.labels)
-    answers = head.calibrate(lambda: raw, per_row(rows.scoring, rows.judged[1]))
-    return answers, head.calibration if isinstance(head, CalibratedHead) else None
+    return head.calibrate(raw, per_row(rows.scoring, rows.judged[1])), head.calibration
 
 
 def choose_points(trainings: Sequence[Fits], *, title: str, cluster: ClusterSettings) -> list[list[Trained]]:

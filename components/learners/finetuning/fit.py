@@ -98,7 +98,7 @@ class Fit:
         head: choice of a head that is solved on frozen features; None: the head is not solved.
         stop: evaluation after which the training ends; 0: before it, with the head on the frozen encoder. None: it is
             scored at every evaluation.
-        calibration: of the head (`CalibratedHead.calibration`); None: the head has none, or fits it on dev.
+        calibration: of the head (`Head.calibration`); None: the head has none, or fits it on dev.
     """
 
     job: FinetuneJob

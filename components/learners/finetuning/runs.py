@@ -45,7 +45,7 @@ from components.learners.finetuning.soft_labels import soft_labels_of
 from components.learners.task_models.base import Encoded
 from components.learners.task_models.features import FeatureTable, read_by_head
 from components.learners.task_models.fixed_batches import FixedBatches, extract
-from components.learners.task_models.heads import CalibratedHead, ClassWeight, ImitatingHead, TextHead
+from components.learners.task_models.heads import ClassWeight, ImitatingHead, TextHead
 from components.learners.task_models.model import TaskModel, answers, cloned_state
 from components.learners.task_models.probe import MOST_ROWS, HeadCandidate, HeadRows, solve_head, train_head
 from components.learners.ways.base import TrainingRows
@@ -83,11 +83,9 @@ class Member:
         self.is_solved = settings.head_steps > 0 and isinstance(model.head, TextHead) and model.head.is_linear
         #: The part of the model whose best weights are kept.
         self.learning: nn.Module = self.way.stored(model)
-        if isinstance(model.head, CalibratedHead):
-            # What a head decides is fitted on the predictions of all folds.
-            model.head.decides = fit.fold is None
-            if fit.calibration is not None:
-                model.head.set_calibration(fit.calibration)
+        model.head.decides = False
+        if fit.calibration is not None:
+            model.head.calibration = fit.calibration
         model.head.prepare(self.rows.labelled.targets)
         #: Steps per epoch of this task's rows.
         self.epoch = -(-len(self.rows.labelled) // settings.step_rows)
@@ -206,9 +204,7 @@ class Member:
 
     def answers_by_candidate(self) -> dict[HeadCandidate, list[Answer]]:
         """The answers to the judged rows by a head that is solved with each candidate, before `Head.calibrate`."""
-        dev, head, batches = self.features("dev"), self.model.head, FixedBatches(self.model)
-        if isinstance(head, CalibratedHead):
-            head.decides = False
+        dev, batches = self.features("dev"), FixedBatches(self.model)
         names = {candidate.names for candidate in self.candidates}
         rows = {each: self._head_rows(names=each) for each in names}
         result = {}
@@ -265,14 +261,11 @@ class Member:
             self.fit_head(trained=True)
         keeps = True
         if (judged := self.judged) is not None:
-            curve, head = self.record["curve"], self.model.head
-
-            def answer() -> list[Answer]:
-                return self._answers("dev", trained=trained)
-
-            # In a fold, a head is calibrated on the predictions of all folds.
-            alone = self.fit.fold is None
-            result = head.calibrate(answer, per_row(self.scoring, judged)) if alone else answer()
+            curve, alone = self.record["curve"], self.fit.fold is None
+            result = self._answers("dev", trained=trained)
+            if alone:
+                # In a fold, a head is calibrated on the predictions of all folds.
+                result = self.model.head.calibrate(result, per_row(self.scoring, judged))
             scores = self.scoring.score(judged.fields, judged.targets, result)
             keeps = alone and (not curve or scores[self.scoring.main] > best_score(self.record))
             for number in numbers:
@@ -290,6 +283,7 @@ class Member:
             return self._points
         self.learning.load_state_dict(self._best)
         self.model.eval()
+        self.model.head.decides = True
         # The best weights may be those before training, whose features are cached.
         trained = bool(self.record["best_step"]) and self.way.trains_encoder
         if self.fit.labels is not None:

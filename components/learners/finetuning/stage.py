@@ -39,7 +39,6 @@ from components.learners.task_models.classifier import (
     TextClassifier,
     load_classifier,
 )
-from components.learners.task_models.heads import CalibratedHead
 from components.learners.task_models.inputs import share_cut
 from components.learners.task_models.kinds import find_task
 from components.learners.ways import way_of, ways_of
@@ -202,14 +201,13 @@ def _threshold(outputs: Sequence[Trained]) -> float | None:
     and the span of the member that is the surest."""
     fit, rows = outputs[0].fit, outputs[0].fit.whole
     head = fit.task.head(fit.settings, 1, rows.labels)
-    if not isinstance(head, CalibratedHead):
+    if head.calibration is None:
         return None
     if rows.folds is None:
         average = AveragedClassifier(list(map(_classifier, outputs))).on(first_device())
-        head = average.decoder
-        assert isinstance(head, CalibratedHead)
-        head.calibrate(lambda: average.answer(rows.dev.fields), per_row(rows.scoring, rows.dev))
-        return head.calibration
+        average.decoder.decides = False
+        average.decoder.calibrate(average.answer(rows.dev.fields), per_row(rows.scoring, rows.dev))
+        return average.decoder.calibration
     drawn = [output.fit.whole.drawn for output in outputs]
     common = reduce(np.intersect1d, drawn)
     if len(common) < 2:
@@ -220,7 +218,7 @@ def _threshold(outputs: Sequence[Trained]) -> float | None:
     surest = (of_members[..., 2] - of_members[..., 3]).argmax(0)
     raw = of_members.mean(0)
     raw[:, :2] = of_members[surest, np.arange(len(common)), :2]
-    head.calibrate(lambda: list(raw), per_row(rows.scoring, rows.whole.take(common)))
+    head.calibrate(list(raw), per_row(rows.scoring, rows.whole.take(common)))
     return head.calibration
 
 

@@ -35,7 +35,7 @@ from components.data.tasks.members import ENCODER, KIND, encoder_of, members_of
 from components.learners.task_models.base import Encoded, most_pieces
 from components.learners.task_models.features import FeatureTable
 from components.learners.task_models.fixed_batches import FixedBatches
-from components.learners.task_models.heads import CalibratedHead, FixedNorm, Head, TextHead
+from components.learners.task_models.heads import FixedNorm, Head, TextHead
 from components.learners.task_models.inference_weights import why_not_quantised
 from components.learners.task_models.inputs import plain_pieces
 from components.learners.task_models.kinds import find_task
@@ -346,8 +346,8 @@ class AveragedClassifier:
             for name, value in states[0].items()
         }
         decoder.load_state_dict(mean)
-        if isinstance(decoder, CalibratedHead) and self.threshold is not None:
-            decoder.set_calibration(self.threshold)
+        if self.threshold is not None:
+            decoder.calibration = self.threshold
         return decoder
 
     def _answers(
