@@ -39,7 +39,16 @@ from components.data.tasks.budgets import budget_name
 from components.data.tasks.data import Answer
 from components.data.tasks.results import best_score
 from components.learners.base import Rows, per_row
-from components.learners.finetuning.fit import Fit, Fits, build, gpu_bytes, load_initial_encoder, title_of, unpack
+from components.learners.finetuning.fit import (
+    Fit,
+    Fits,
+    build,
+    epoch_of,
+    gpu_bytes,
+    load_initial_encoder,
+    title_of,
+    unpack,
+)
 from components.learners.finetuning.runs import Member, at, execute, finished, result, schedule_of
 from components.learners.select import Choice, choose_of
 from components.learners.task_models.features import trim
@@ -226,11 +235,6 @@ def _point(fits: Fits, task: int, parts: Sequence[Fits], heads: Heads) -> Traine
     ends = replace(fit, head=heads.chosen.get(None), stop=stop, calibration=calibration)
     answered = {rows.judged[0]: choice.answers}
     return Trained((*fits[:task], ends, *fits[task + 1 :]), task, answered, record, of_point)
-
-
-def epoch_of(fits: Fits) -> int:
-    """Steps per epoch of a training on all rows, over all tasks."""
-    return sum(-(-len(fit.rows().labelled) // fit.settings.step_rows) for fit in fits)
 
 
 def execute_all(trainings: Sequence[Fits], *, title: str, cluster: ClusterSettings) -> None:

@@ -232,6 +232,11 @@ class Fit:
 Fits = tuple[Fit, ...]
 
 
+def epoch_of(fits: Fits) -> int:
+    """Steps per epoch of a training, over all tasks."""
+    return sum(-(-len(fit.rows().labelled) // fit.settings.step_rows) for fit in fits)
+
+
 def is_trained(encoder: Path) -> bool:
     """Whether the weights of an encoder directory are trained, not random."""
     return bool(read_manifest(encoder, kind=ENCODER).facts.get("trained", True))

@@ -33,6 +33,7 @@ from components.learners.finetuning.fit import (
     Fit,
     Fits,
     below,
+    epoch_of,
     label_fields,
     load_initial_encoder,
     names_of,
@@ -87,8 +88,6 @@ class Member:
         if fit.calibration is not None:
             model.head.calibration = fit.calibration
         model.head.prepare(self.rows.labelled.targets)
-        #: Steps per epoch of this task's rows.
-        self.epoch = -(-len(self.rows.labelled) // settings.step_rows)
         self._best: dict[str, Tensor] = {}
         #: The answers to the judged rows at every evaluation (`pack`).
         self._points: dict[str, Tensor] = {}
@@ -243,17 +242,16 @@ class Member:
 
     # -- evaluations and results -------------------------------------------------------------------------------------
 
-    def evaluate(self, state: TrainingState, *, numbers: Sequence[int], epoch: int, loss: float | None = None) -> None:
+    def evaluate(self, step: int, *, numbers: Sequence[int], epoch: int, loss: float | None) -> None:
         """Add the metrics of the current weights to the curve; keep the weights if they are the best so far (the
         earlier ones at a tie), or if this is the evaluation at which the training ends.
 
         Args:
-            state: of the training.
+            step: number of steps so far.
             numbers: of the evaluation, from 1; several if there are fewer steps than evaluations; [0] before training.
             epoch: steps per epoch of all tasks.
             loss: training loss of the step.
         """
-        step = state.step
         if self.judged is None and self.fit.stop not in numbers:
             return
         trained = bool(step) and self.way.trains_encoder
@@ -374,7 +372,7 @@ class Run:
         encoder, tokenizer = load_initial_encoder(fits[0])
         self.members = [Member(fit, encoder, tokenizer) for fit in fits]
         #: Steps per epoch, over all tasks.
-        self.epoch = sum(member.epoch for member in self.members)
+        self.epoch = epoch_of(fits)
         #: `evaluations`: step -> numbers of the evaluations after it, from 1.
         self.steps, self.evaluations = schedule_of(fits[0], epoch=self.epoch)
         for member in self.members:
@@ -406,7 +404,7 @@ class Run:
 
     def _evaluate(self, numbers: Sequence[int], loss: float | None) -> None:
         for member in self.members:
-            member.evaluate(self.state, numbers=numbers, epoch=self.epoch, loss=loss)
+            member.evaluate(self.state.step, numbers=numbers, epoch=self.epoch, loss=loss)
 
     def train(self, store: CheckpointStore) -> None:
         """The remaining steps, up to the last evaluation at which a task ends."""
