@@ -25,7 +25,7 @@ slower spending      error shares proportional to 1 / ((k + 1) log^2 (k + 1)) in
 count per champion   k begins at 1 for every new champion
 
 The test rows also grow, by 1, 10 or 100 independent rows a night from `FEWEST` or `USUAL` rows on: `gate` counts with
-`components.registry.uses`, `count per version` begins anew with every version of the rows, the rule until 2026-11.
+`components.registry.decide`, `count per version` begins anew with every version of the rows, the rule until 2026-11.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 from benchmarks.results import Column, add_record_option, record
 from components.data.scoring.base import Floats, f1, macro
 from components.data.scoring.intervals import Ints, Variance, half_width, jackknife, sampling_variance
-from components.registry.uses import SKETCH, sketch_of, use_of
+from components.registry.decide import SKETCH, sketch_of, use_of
 from components.settings.registry import PromotionRule
 
 NIGHTS = (1, 7, 30, 90, 365)

@@ -114,8 +114,8 @@ def probe(encoder: Any, params: Any, job: Mapping[str, Any]) -> float:
     from components.studies.frame import Outputs
     from components.studies.frozen import Labelled, layer_vectors, numbers_of
 
-    data = Labelled.of(Outputs(params), job["task"])
-    sample, settings = data.sample(LABELS, seed=job["seed"]), params.finetune[job["block"]]
+    data = Labelled.of(Outputs(params), job["task"], LABELS)
+    sample, settings = data.sample(seed=job["seed"]), params.finetune[job["block"]]
     dev = data.dev.take(np.arange(min(len(data.dev), MOST)))
     x, x_dev = (
         torch.cat(layer_vectors(encoder, split, kind=data.facts.kind, settings=settings), dim=1).numpy()

@@ -56,7 +56,7 @@ def command(
         for path in sorted(path for path in tracked if not is_local_copy(path.as_posix())):
             with changing_data(root):
                 add_folder(path, root=root)
-        for line in certificate.with_suffix(".txt").read_text(encoding="utf-8").splitlines():
+        for line in certificate.read_text(encoding="utf-8").splitlines():
             terminal.say(line)
         stages = wanted(read_plan(pipeline_of(settings_file, root=root), root=root))
         again = [stage for stage in stages if stage.reasons]

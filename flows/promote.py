@@ -33,7 +33,7 @@ def command(
 
             promote(str(params))
         return
-    from components.registry.aliases import assign
+    from components.registry.ledger import assign
 
     settings = load_params(params)
     os.chdir(find_root(params.parent))

@@ -138,11 +138,8 @@ def conclude(done: dict[str, list[str]], monitor: Monitor, *, file: Path, root: 
     """Record the end of a run and print its summary."""
     decided = "promote" not in done["Skipped"]
     decisions = summary.decisions(root=root, params=file, decided=decided)
-    monitor.summarise(decisions)
-    for report in summary.reports(root=root, params=file):
-        monitor.attach(report, folder="report")
     # Before the state of the registry is recorded, which the monitor changes.
-    monitor.finish("FINISHED")
+    monitor.finish("FINISHED", summary=decisions, reports=summary.reports(root=root, params=file))
     record_registry(file, root=root)
     settings = load_params(file)
     for task in settings.run.tasks:

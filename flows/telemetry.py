@@ -5,7 +5,6 @@ from __future__ import annotations
 import getpass
 import json
 import os
-import re
 import signal
 import socket
 import threading
@@ -17,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from components.cli.common import PARAMS
-from components.core.artifacts import digest_text, flatten, private_folder, read_json
+from components.core.artifacts import flatten, private_folder, read_json
 from components.core.commits import commit_of
 from components.core.data_version import read_yaml
 from components.core.errors import ArtifactError
@@ -25,7 +24,6 @@ from components.core.masking import masked_json
 from components.core.measurements import RUN_ID, Lines, append
 from components.pipeline.costs import Remaining
 from components.pipeline.identity import STAGE as IDENTITY
-from components.pipeline.identity import file_name
 from components.settings.loading import load_params
 from flows import flow_run, processes
 from flows.plan import Stage
@@ -33,8 +31,7 @@ from flows.repository import environment, recorded_outputs
 from flows.server import page
 from flows.terminal import StageError, terminal
 
-#: Folder of the files with the events and measurements of runs, relative to the repository. The file of a settings file
-#: is kept until a run is complete: the next attempt of a stage continues its curves.
+#: Folder of the file with the events and measurements of a run, relative to the repository.
 FOLDER = Path(".headstart") / "telemetry"
 #: Seconds that the flow waits for MLflow: at its end, and if it is told to end.
 WAIT_S = 30.0
@@ -96,11 +93,10 @@ class Monitor:
         self.name = flow_run.name() or name_of("retrain", params)
         self._settings = load_params(params)
         self._pipeline = os.path.relpath(params, root)
-        self._summary: list[str] = []
         self._expected = Remaining({})
         self._begun = time.time()
         self._finished = False
-        self._file = root / FOLDER / f"{re.sub(r'[^A-Za-z0-9_.@-]+', '-', self._pipeline)}.jsonl"
+        self._file = root / FOLDER / f"{self.id}.jsonl"
         self._process: processes.Process | None = None
         self._starting = threading.Lock()  # stages may begin in several threads
 
@@ -115,11 +111,9 @@ class Monitor:
         if stage.group == IDENTITY or not self._settings.telemetry.is_on:
             yield recorded
             return
-        self._start()
-        identity, now = self._identity(stage), int(1000 * time.time())
-        self._tell(stage={"name": stage.name, "reasons": stage.reasons, "identity": identity, "start": now})
-        of = {"path": str(self._file), "stage": stage.name, "identity": identity}
-        recorded.measurements = json.dumps(of)
+        self.start()
+        self._tell(stage={"name": stage.name, "reasons": stage.reasons, "start": int(1000 * time.time())})
+        recorded.measurements = json.dumps({"path": str(self._file), "stage": stage.name})
         error, how = "", "Failed"
         try:
             yield recorded
@@ -134,28 +128,35 @@ class Monitor:
             ended: dict[str, Any] = {"name": stage.name, "outcome": how, "time": int(1000 * time.time())}
             if how in ("Completed", "Cached"):
                 ended |= {"metrics": self._metrics(stage), "output": self._output(stage)}
-            self._tell(ended=ended | {"error": error})
+            self._tell(stage=ended | {"error": error})
 
     def start(self) -> None:
-        """Start the monitor of a retraining that fails before its first stage."""
-        if not self._finished and self._settings.telemetry.is_on:
-            self._start()
+        """Start what shows the retraining, unless it runs; also of one that fails before its first stage."""
+        from components.pipeline.telemetry import process_of
+
+        with self._starting:
+            if self._process is not None or self._finished or not self._settings.telemetry.is_on:
+                return
+            for file in private_folder(self._file.parent).glob("*.jsonl"):
+                file.unlink(missing_ok=True)  # of a retraining that has failed
+            tags = self._tags() | {"expected": json.dumps(dict(self._expected.seconds))}
+            begin = {"identifier": self.id, "name": self.name, "process": process_of(os.getpid()), "tags": tags}
+            self._tell(begin=begin)
+            self._process = processes.beside(
+                *("components.pipeline.telemetry", str(self._file)),
+                directory=self.root,
+                environment=environment(self.root),
+            )
 
     def expect(self, stages: Remaining) -> None:
         """Set the stages that are going to run, before the first one begins; the page of the run shows what remains."""
         self._expected = stages.without(IDENTITY)
 
-    def attach(self, path: Path, *, folder: str | None = None) -> None:
-        """Attach a file to the run of the retraining."""
-        if path.is_file():
-            self._tell(attach={"path": str(path), "folder": folder})
-
-    def summarise(self, lines: Sequence[str]) -> None:
-        """Set the summary that is shown with the run."""
-        self._summary = list(lines)
-
-    def finish(self, status: str, *, reason: str = "") -> None:
-        """Record the end and wait until MLflow has received everything, or gives no answer."""
+    def finish(
+        self, status: str, *, reason: str = "", summary: Sequence[str] = (), reports: Sequence[Path] = ()
+    ) -> None:
+        """Record the end and wait until MLflow has received everything, or gives no answer. Its run shows the summary
+        and the reports."""
         if self._finished:
             return
         self._finished = True
@@ -167,7 +168,9 @@ class Monitor:
             gauges.publish()
             return
         wait_s = WAIT_S if status != "KILLED" else KILLED_WAIT_S
-        self._tell(finish={"status": status, "reason": reason, "summary": self._summary, "wait_s": wait_s})
+        files = [*map(str, reports)]
+        end = {"status": status, "reason": reason, "summary": summary, "files": files, "wait_s": wait_s}
+        self._tell(finish=end)
         deadline = time.monotonic() + wait_s + ANSWER_S
         while processes.code_of(self._process) is None and time.monotonic() < deadline:
             time.sleep(POLL_S)
@@ -177,24 +180,6 @@ class Monitor:
             terminal.say(f"MLflow has not received all runs of this retraining: {problem}")
         if status == "FINISHED":
             self._file.unlink(missing_ok=True)
-
-    def _start(self) -> None:
-        with self._starting:
-            if self._process is None:
-                self._process = self._begun_process()
-
-    def _begun_process(self) -> processes.Process:
-        from components.pipeline.telemetry import process_of
-
-        private_folder(self._file.parent)
-        tags = self._tags() | {"expected": json.dumps(dict(self._expected.seconds))}
-        begin = {"identifier": self.id, "name": self.name, "process": process_of(os.getpid()), "tags": tags}
-        self._tell(begin=begin)
-        return processes.beside(
-            *("components.pipeline.telemetry", str(self._file), self.id),
-            directory=self.root,
-            environment=environment(self.root),
-        )
 
     def _tell(self, **event: Any) -> None:
         append(self._file, **masked_json(event))
@@ -209,12 +194,6 @@ class Monitor:
         with suppress(ArtifactError, KeyError, IndexError, TypeError):
             tags["data"] = (read_yaml(self.root / "data.dvc") or {})["outs"][0]["md5"]
         return tags
-
-    def _identity(self, stage: Stage) -> str:
-        """The digest of a stage's identity; empty if it is unknown."""
-        _, _, item = stage.name.partition("@")
-        file = self.root / self._settings.run.out / IDENTITY / file_name(stage.group, item)
-        return digest_text(file.read_text(encoding="utf-8")) if file.is_file() else ""
 
     def _metrics(self, stage: Stage) -> dict[str, float]:
         """The metrics of a completed stage. Metrics of `finetune` are means over seeds."""

@@ -14,30 +14,30 @@ LAYOUT = {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, toke
 F_STRING = (getattr(tokenize, "FSTRING_START", -1), getattr(tokenize, "FSTRING_END", -1))
 #: Package -> largest number of tokens. Lower it in the commit that makes the package smaller.
 BUDGETS = {
-    "builtin_data": 5_810,
-    "cli": 15_400,
-    "cluster": 11_700,
-    "core": 9_040,
-    "data": 96_980,
-    "evaluation": 8_700,
-    "flows": 32_460,
-    "headstart": 13_080,
-    "interchange": 22_800,
-    "labelling": 11_500,
+    "builtin_data": 5_792,
+    "cli": 13_415,
+    "cluster": 11_669,
+    "core": 9_018,
+    "data": 96_972,
+    "evaluation": 8_492,
+    "flows": 32_153,
+    "headstart": 12_530,
+    "interchange": 22_799,
+    "labelling": 11_454,
     "learners": 74_360,
-    "models": 43_700,
-    "pages": 13_600,
-    "pipeline": 32_345,
-    "registry": 38_010,
-    "reporting": 9_400,
-    "serving": 18_400,
-    "settings": 16_490,
-    "studies": 29_810,
-    "tokenization": 22_900,
-    "training": 31_170,
+    "models": 43_682,
+    "pages": 13_593,
+    "pipeline": 31_397,
+    "registry": 36_172,
+    "reporting": 8_430,
+    "serving": 18_143,
+    "settings": 16_272,
+    "studies": 22_388,
+    "tokenization": 22_855,
+    "training": 31_168,
 }
 #: Largest number of tokens of the tests.
-TESTS = 524_300
+TESTS = 516_286
 
 
 def tokens(text: str) -> int:

@@ -103,13 +103,13 @@ def champion(
     params: ParamsFile = PARAMS,
 ) -> None:
     """Show which version is or was the champion of a task, since when, by whom and why; or the whole history."""
-    from components.registry import aliases
+    from components.registry import explain
 
     settings = registry_of(params)
     if history:
-        lines = aliases.history(settings.registry, task) or ["no entries"]
+        lines = explain.history(settings.registry, task) or ["no entries"]
     else:
-        lines = aliases.describe_champion(settings.registry, task or settings.run.tasks[0], at=at)
+        lines = explain.describe_champion(settings.registry, task or settings.run.tasks[0], at=at)
     for line in lines:
         print(line)
 
@@ -135,8 +135,8 @@ def trace(
         traced = tracing.trace_document(settings, document, root=Path.cwd(), where=where)
         lines = tracing.document_lines(traced)
     else:
-        traced = tracing.trace_model(settings, model, root=Path.cwd())
-        lines = tracing.model_lines(traced)
+        traced = tracing.trace_model(settings, model)
+        lines = tracing.tree(traced)
     for line in [json.dumps(traced, indent=1, ensure_ascii=False)] if as_json else lines:
         print(line)
 
@@ -150,8 +150,8 @@ def rollback(
     params: ParamsFile = PARAMS,
 ) -> None:
     """Restore an earlier champion, at once, also during a run; the later champions are not promoted again."""
-    from components.registry import aliases
+    from components.registry import ledger
 
     settings = registry_of(params)
-    for line in aliases.rollback(settings.registry, task or settings.run.tasks[0], to=to, reason=reason):
+    for line in ledger.rollback(settings.registry, task or settings.run.tasks[0], to=to, reason=reason):
         print(line)

@@ -48,7 +48,6 @@ class Curve:
         self._piece = piece
         self._total = total
         self._stride = total / points
-        self._begun = False
         self._last: tuple[int, float, float] | None = None
 
     def step(self, step: int, *, tokens: float, seconds: float, **values: float | None) -> None:
@@ -78,8 +77,6 @@ class Curve:
         numbers = {
             name: float(value) for name, value in values.items() if value is not None and math.isfinite(float(value))
         }
-        # A training that resumes begins after its first step; its curve continues the one of the earlier attempt.
-        begins, self._begun = not self._begun, True
         append(
             Path(self._path),
             **self._of,
@@ -87,7 +84,6 @@ class Curve:
             step=step,
             time=int(1000 * time.time()),
             values=numbers,
-            begins=begins,
         )
 
 

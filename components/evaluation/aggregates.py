@@ -6,7 +6,9 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -145,24 +147,38 @@ def measured(
 @dataclass(frozen=True)
 class Cell:
     """One system at one budget (negative: all labels). S seeds, N test rows, K statistics of the task's scoring.
-    `labels`: mean number of training rows per class, or of rows if the task's budgets count rows. `scores`: of the
-    primary metric. `values`: metric -> (S,) on the test rows. `intervals`: metric -> interval of its mean over seeds.
-    `sums`: (S, K) statistics, summed over the test rows. `rows`: S matrices (N, K)."""
+    `rows`: S matrices (N, K). `metrics`: name -> its values with those without each cluster."""
 
     system: str
     budget: int
-    labels: float
     runs: list[Run]
-    scores: Scores
-    values: dict[str, Floats]
-    intervals: dict[str, Interval]
-    sums: Floats
     rows: list[sparse.csr_array]
+    metrics: dict[str, Scores]
     scoring: Scoring
+
+    @property
+    def scores(self) -> Scores:
+        """The primary metric."""
+        return self.metrics[self.scoring.main]
 
     @property
     def seeds(self) -> Sequence[int]:
         return self.scores.seeds
+
+    @property
+    def labels(self) -> float:
+        """Mean number of training rows per class, or of rows if the task's budgets count rows."""
+        return mean_of([run.record["rows"] for run in self.runs]) / self.scoring.strata
+
+    @cached_property
+    def sums(self) -> Floats:
+        """(S, K) statistics, summed over the test rows."""
+        return np.stack([matrix.sum(0) for matrix in self.rows])
+
+    @cached_property
+    def intervals(self) -> dict[str, Interval]:
+        """Metric -> interval of its mean over seeds."""
+        return {name: of.interval() for name, of in self.metrics.items()}
 
     @property
     def main(self) -> Interval:
@@ -177,16 +193,17 @@ class Cell:
     def _ways(self) -> dict[str, Any]:
         """`ways`: each way to learn that was tried, with its mean score of selection; empty if there was only one."""
         records = [run.record for run in self.runs if "ways" in run.record]
-        scored = []
-        for way in dict.fromkeys(attempt["way"] for record in records for attempt in record["ways"]):
-            attempts = [attempt for record in records for attempt in record["ways"] if attempt["way"] == way]
+        every, scored = [attempt for record in records for attempt in record["ways"]], []
+        for way in dict.fromkeys(attempt["way"] for attempt in every):
+            attempts = [attempt for attempt in every if attempt["way"] == way]
             tried = [attempt for attempt in attempts if attempt["score"] is not None]
+            score, share = (mean_of([of[key] for of in tried]) if tried else None for key in ("score", "share"))
             scored.append(
                 {
                     "way": way,
-                    "score": mean_of([attempt["score"] for attempt in tried]) if tried else None,
+                    "score": score,
                     "tried": len(tried),
-                    "share": mean_of([attempt["share"] for attempt in tried]) if tried else 0.0,
+                    "share": share or 0.0,
                     "kept": sum(record["way"] == way for record in records),
                     "seconds": mean_of([attempt["seconds"] for attempt in attempts]),
                 }
@@ -211,7 +228,8 @@ class Cell:
             "labels": self.labels,
             "seeds": self.seeds,
             "scores": {
-                name: {**self.intervals[name].as_dict(), "seeds": self.values[name].tolist()} for name in scoring.names
+                name: {**self.intervals[name].as_dict(), "seeds": of.values[:, 0].tolist()}
+                for name, of in self.metrics.items()
             },
             "per_class": scoring.classes(self.sums.mean(0)),
             "slices": slices,
@@ -234,56 +252,28 @@ def make_cells(
 ) -> dict[tuple[str, int], Cell]:
     """Group runs by (system, budget), in the order of the runs, and compute their metrics."""
     clusters = clusters_within(test.rows.clusters, np.arange(len(test.rows)))
-    sizes = sizes_of(clusters, len(test.rows))
-    grouped: dict[tuple[str, int], list[Run]] = {}
+    sizes, grouped = sizes_of(clusters, len(test.rows)), dict[tuple[str, int], list[Run]]()
     for run in runs:
         grouped.setdefault((run.system, run.budget), []).append(run)
-    grouped = {key: sorted(group, key=lambda run: run.seed) for key, group in grouped.items()}
-    rows = {
-        key: [scoring.statistics(test.rows.fields, test.rows.targets, run.answers) for run in group]
-        for key, group in grouped.items()
-    }
-    sums = {key: np.stack([matrix.sum(0) for matrix in of]) for key, of in rows.items()}
-    values = {key: scoring.scores(of) for key, of in sums.items()}
-    noises = {budget: _noises(grouped, values, budget, settings) for _, budget in grouped}
     cells = {}
-    for (system, budget), group in grouped.items():
-        seeds = [run.seed for run in group]
-        scores = {
-            name: Scores(seeds, of, sizes, noises[budget][name], scoring.ranges[name])
-            for name, of in measured(rows[system, budget], clusters, scoring.scores).items()
-            if name in scoring.names
-        }
-        cells[system, budget] = Cell(
-            system=system,
-            budget=budget,
-            labels=mean_of([run.record["rows"] for run in group]) / scoring.strata,
-            runs=group,
-            scores=scores[scoring.main],
-            values=values[system, budget],
-            intervals={name: scores[name].interval() for name in scoring.names},
-            sums=sums[system, budget],
-            rows=rows[system, budget],
-            scoring=scoring,
-        )
-    return cells
-
-
-def _noises(
-    grouped: Mapping[tuple[str, int], Sequence[Run]],
-    values: Mapping[tuple[str, int], Mapping[str, Floats]],
-    budget: int,
-    settings: EvaluateSettings,
-) -> dict[str, TrainingNoise | None]:
-    """Metric -> training noise at a budget, from the systems with all seeds; ensembles are no runs of their own."""
-    seeds = {
-        key: [run.seed for run in group]
-        for key, group in grouped.items()
-        if key[1] == budget and group[0].family not in settings.ensembles
+    for key, group in grouped.items():
+        ordered = sorted(group, key=lambda run: run.seed)
+        rows = [scoring.statistics(test.rows.fields, test.rows.targets, run.answers) for run in ordered]
+        values, seeds = measured(rows, clusters, scoring.scores), [run.seed for run in ordered]
+        metrics = {name: Scores(seeds, values[name], sizes, within=scoring.ranges[name]) for name in scoring.names}
+        cells[key] = Cell(*key, ordered, rows, metrics, scoring)
+    # Training noise is pooled over the systems with all seeds; ensembles are no runs of their own.
+    trained = [cell for cell in cells.values() if cell.runs[0].family not in settings.ensembles]
+    noises = dict[tuple[int, str], TrainingNoise | None]()
+    for budget, name in product(budgets_of(cells), scoring.names):
+        of = [cell.metrics[name] for cell in trained if cell.budget == budget]
+        most = max((each.seeds for each in of), key=len, default=[])
+        kept = [each.values[:, 0] for each in of if each.seeds == most]
+        noises[budget, name] = training_noise(np.asarray(kept))
+    return {
+        key: replace(cell, metrics={name: replace(of, noise=noises[key[1], name]) for name, of in cell.metrics.items()})
+        for key, cell in cells.items()
     }
-    most = max(seeds.values(), key=len, default=[])
-    kept = [values[key] for key, trained in seeds.items() if trained == most]
-    return {name: training_noise(np.asarray([of[name] for of in kept])) for name in next(iter(values.values()))}
 
 
 def budgets_of(cells: Mapping[tuple[str, int], Cell]) -> list[int]:

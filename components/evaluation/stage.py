@@ -43,7 +43,6 @@ evaluation.json
 
 from __future__ import annotations
 
-import csv
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -51,6 +50,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
+import pandas
 from pydantic import Field
 
 from components.core.artifacts import read_manifest, writing
@@ -145,9 +145,9 @@ def evaluate(job: EvaluateJob) -> Path:
     }
     with writing(job.output, kind=KIND) as draft:
         (draft.path / "evaluation.json").write_text(json.dumps(content, ensure_ascii=False, indent=1) + "\n")
-        (draft.path / "metrics.json").write_text(json.dumps(_metrics(content), indent=1, sort_keys=True) + "\n")
-        with (draft.path / "learning_curve.csv").open("w", newline="", encoding="utf-8") as file:
-            csv.writer(file, lineterminator="\n").writerows(_learning_curve(content))
+        metrics, curve = _tables(content)
+        (draft.path / "metrics.json").write_text(json.dumps(metrics, indent=1, sort_keys=True) + "\n")
+        pandas.DataFrame(curve).to_csv(draft.path / "learning_curve.csv", index=False, lineterminator="\n")
         draft.facts |= {"task": facts.task, "examples": facts.digests, "runs": len(runs)}
     return job.output
 
@@ -184,7 +184,7 @@ def _content(
                 "start": start,
                 "budgets": [cell.as_dict(test) for (name, _), cell in cells.items() if name == system],
                 "training_curve": training_curve([run for run in runs if run.system == system], main=scoring.main),
-                **({"artifact": artifacts[system].as_dict()} if system in artifacts else {}),
+                **({"artifact": artifacts[system].content} if system in artifacts else {}),
             }
             for system, (family, start) in systems.items()
         ],
@@ -239,52 +239,27 @@ def _mistakes(runs: list[Run], cells: dict[tuple[str, int], Cell], test: TestSpl
     return {"system": chosen.system, "seed": chosen.seed, "wrong": len(wrong), "rows": rows}
 
 
-def _metrics(content: dict[str, Any]) -> dict[str, float]:
-    flat: dict[str, float] = {}
-    for name, _, cell in _cells(content):
-        flat |= {f"{name}.{score}": round(of["mean"], 6) for score, of in cell["scores"].items()}
-        main = cell["scores"][content["main"]]
-        flat[f"{name}.{content['main']}_half_width"] = round((main["high"] - main["low"]) / 2, 6)
-    return flat
-
-
-def _learning_curve(content: dict[str, Any]) -> list[list[Any]]:
-    main, second = content["main"], list(content["scores"][1:2])
-    rows: list[list[Any]] = [["system", "budget", "labels", "score", "low", "high", *second]]
-    for _, system, cell in _cells(content):
-        values = [
-            *(cell["scores"][main][of] for of in ("mean", "low", "high")),
-            *(cell["scores"][of]["mean"] for of in second),
-        ]
-        numbers = [round(cell["labels"], 3), *(round(value, 6) for value in values)]
-        rows.append([system, budget_name(cell["budget"]), *numbers])
-    return rows
-
-
-def _cells(content: dict[str, Any]) -> Iterator[tuple[str, str, dict[str, Any]]]:
-    for system in content["systems"]:
-        for cell in system["budgets"]:
-            yield f"{system['system']}.{budget_name(cell['budget'])}", system["system"], cell
+def _tables(content: dict[str, Any]) -> tuple[dict[str, float], list[dict[str, Any]]]:
+    """The metrics as a flat mapping, and the rows of the label curve."""
+    flat, rows = dict[str, float](), list[dict[str, Any]]()
+    main, second = content["main"], content["scores"][1:2]
+    for system, cell in ((of["system"], cell) for of in content["systems"] for cell in of["budgets"]):
+        budget, scores = budget_name(cell["budget"]), cell["scores"]
+        means = {score: round(of["mean"], 6) for score, of in scores.items()}
+        flat |= {f"{system}.{budget}.{score}": mean for score, mean in means.items()}
+        bounds = {key: round(scores[main][key], 6) for key in ("low", "high")}
+        flat[f"{system}.{budget}.{main}_half_width"] = round((scores[main]["high"] - scores[main]["low"]) / 2, 6)
+        row = {"system": system, "budget": budget, "labels": round(cell["labels"], 3), "score": means[main]}
+        rows.append(row | bounds | {name: means[name] for name in second})
+    return flat, rows
 
 
 @dataclass(frozen=True)
 class Artifact:
-    """The stored model of a system. `labels`: number of labelled rows that any of the seeds has learned from."""
+    """The stored model of a system. `content`: as in evaluation.json."""
 
     cell: Cell
-    seeds: Sequence[int]
-    labels: int
-    selection: float
-
-    def as_dict(self) -> dict[str, Any]:
-        """The artifact as in evaluation.json."""
-        return {
-            "budget": self.cell.budget,
-            "seeds": list(self.seeds),
-            "labels": self.labels,
-            "selection": self.selection,
-            "scores": {name: interval.as_dict() for name, interval in self.cell.intervals.items()},
-        }
+    content: dict[str, Any]
 
 
 def artifacts_of(
@@ -304,8 +279,14 @@ def artifacts_of(
     artifacts = {}
     for (system, budget), cell in made.items():
         seeds = averages[system].seeds
-        learned = np.concatenate([sample_rows(strata, budget, seed=seed)[0] for seed in seeds])
-        artifacts[system] = Artifact(cell, seeds, len(np.unique(learned)), cells[system, budget].selection)
+        content = {
+            "budget": budget,
+            "seeds": list(seeds),
+            "labels": len(np.unique(np.concatenate([sample_rows(strata, budget, seed=seed)[0] for seed in seeds]))),
+            "selection": cells[system, budget].selection,
+            "scores": {name: interval.as_dict() for name, interval in cell.intervals.items()},
+        }
+        artifacts[system] = Artifact(cell, content)
     return artifacts
 
 
@@ -316,11 +297,12 @@ def against_baseline(artifacts: Mapping[str, Artifact]) -> dict[str, Any] | None
     Returns:
         {system, against, gain: {mean, low, high}, text}.
     """
-    learned = [of for of in artifacts.values() if of.cell.runs[0].family != BASELINE]
-    fixed = [of for of in artifacts.values() if of.cell.runs[0].family == BASELINE]
+    learned, fixed = (
+        [of for of in artifacts.values() if (of.cell.runs[0].family == BASELINE) is fixed] for fixed in (False, True)
+    )
     if not learned or not fixed:
         return None
-    ours = max(learned, key=lambda of: of.selection).cell
+    ours = max(learned, key=lambda of: of.content["selection"]).cell
     theirs = max(fixed, key=lambda of: of.cell.main.mean).cell
     gain = ours.scores.minus(theirs.scores).interval()
     verdict = "better" if gain.low > 0 else "worse" if gain.high <= 0 else "not shown to be better"
@@ -348,20 +330,14 @@ def ensemble_runs(
     start, budget and seed that all members have. `ensembles`: name -> members: families, and baselines, which suit each
     start."""
     for name, members in ensembles.items():
-        for (start, budget, seed), group in _of_members(runs, members):
+        for (start, budget, seed), group in _of_members(runs, members).items():
             held = rows(budget, seed)
             predicted = mean_answers([chosen[run.system, run.budget, run.seed] for run in group])
             records = [run.record for run in group]
-            record = {
-                "rows": records[0]["rows"],
-                "score": scoring.main,
-                "curve": [{"step": 0, "epoch": 0.0, **scoring.score(held.fields, held.targets, predicted)}],
-                **({"folds": records[0]["folds"]} if "folds" in records[0] else {}),
-                "best_step": 0,
-                "best_epoch": 0.0,
-                "tokens": sum(record["tokens"] for record in records),
-                "seconds": sum(record["seconds"] for record in records),
-            }
+            kept = {key: value for key, value in records[0].items() if key in ("rows", "folds")}
+            point = {"step": 0, "epoch": 0.0, **scoring.score(held.fields, held.targets, predicted)}
+            record = kept | {"score": scoring.main, "curve": [point], "best_step": 0, "best_epoch": 0.0}
+            record |= {key: sum(of[key] for of in records) for key in ("tokens", "seconds")}
             answers = mean_answers([run.answers for run in group])
             yield Run(f"{name}-{start}", name, start, budget, seed, record, answers)
 
@@ -371,12 +347,14 @@ def member_of(run: Run) -> str:
     return run.system if run.family == BASELINE else run.family
 
 
-def _of_members(runs: Sequence[Run], members: Sequence[str]) -> Iterator[tuple[tuple[str, int, int], list[Run]]]:
+def _of_members(runs: Sequence[Run], members: Sequence[str]) -> dict[tuple[str, int, int], list[Run]]:
     grouped: dict[tuple[str, int, int], dict[str, Run]] = {}
     for run in runs:
         if member_of(run) in members:
             grouped.setdefault((run.start, run.budget, run.seed), {})[member_of(run)] = run
-    for (start, budget, seed), of_start in grouped.items():
-        together = grouped.get((NO_START, budget, seed), {}) | of_start
-        if start != NO_START and together.keys() == set(members):
-            yield (start, budget, seed), [together[member] for member in dict.fromkeys(members)]
+    together = {key: grouped.get((NO_START, *key[1:]), {}) | of for key, of in grouped.items() if key[0] != NO_START}
+    return {
+        key: [of[member] for member in dict.fromkeys(members)]
+        for key, of in together.items()
+        if of.keys() == set(members)
+    }

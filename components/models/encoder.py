@@ -89,7 +89,7 @@ def build_model(
     """
     member = family_named(family)
     if preset is not None and preset not in member.presets:
-        raise ConfigError(f"{family}: unknown preset {preset!r}{nearest(preset, member.presets)}")
+        raise ConfigError(f"unknown preset {preset!r}{nearest(preset, member.presets)}", where=family)
     values = {**(member.presets[preset] if preset else {}), **(settings or {}), "vocabulary": vocabulary}
     problems = []
     if tokenizer is not None and tokenizer not in member.tokenizers:
@@ -107,7 +107,7 @@ def build_model(
             )
             problems.append(f"model.{key}: {message}" if key else problem["msg"].removeprefix("Value error, "))
     if problems or config is None:
-        raise ConfigError("\n  ".join([f"{family}: {len(problems)} problem(s)", *problems]))
+        raise ConfigError("\n  ".join([f"{len(problems)} problem(s)", *problems]), where=family)
     model = member.build(config)
     if config.reading is not None:
         model.sentence = TextVectors(config.reading)

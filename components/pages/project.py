@@ -11,7 +11,8 @@ from components.core.artifacts import read_json, read_manifest
 from components.core.errors import HeadstartError, RegistryError
 from components.data.scoring.base import title
 from components.data.tasks.examples import TaskFacts, read_facts
-from components.registry.ledger import Ledger, State, in_words
+from components.registry.explain import in_words
+from components.registry.ledger import Ledger, State
 from components.registry.tracking import Registry, Version, connect
 from components.settings.loading import load_params
 from components.settings.params import Params

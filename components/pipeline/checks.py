@@ -76,8 +76,7 @@ def check_file(path: Path, *, accept: str = "") -> Iterator[str]:
         yield from changed_originals(loaded, path.parent)
         yield from check_new_data(loaded, accept=accept)
         return
-    missing = {task for task in loaded.run.tasks if any(f"data.tasks.{task}." in problem for problem in problems)}
-    if tasks := {name: source for name, source in loaded.data.tasks.items() if name not in missing}:
+    if tasks := {name: source for name, source in loaded.data.tasks.items() if not any(_task(name, source))}:
         job = data_checks.ChecksJob(**STAGES["checks"].items(loaded)[WHOLE])
         try:
             data_checks.check_data(job.model_copy(update={"tasks": tasks, "corpora": {}}))
@@ -104,7 +103,7 @@ def _models(params: Params) -> Iterator[str]:
                     tokenizer=PAIRS_KIND if parallel else settings.tokenizer,
                 )
         except ConfigError as error:
-            yield f"pretrain.{name}: {str(error).removeprefix(f'{family}: ')}"
+            yield f"pretrain.{name}: {error.what}"
         if family in FAMILIES and (FAMILIES[family].objective == "translation") != parallel:
             needed = "text, not on pairs" if parallel else "pairs; set it to parallel"
             yield f"pretrain.{name}.tokenizer: {settings.tokenizer} does not fit; {family} is trained on {needed}"
@@ -214,16 +213,27 @@ def _joint_training(params: Params) -> Iterator[str]:
 
 
 def _tasks(params: Params) -> Iterator[str]:
-    from components.data.tasks.kinds import find_kind, promotion_metrics
+    from components.data.tasks.kinds import KINDS, promotion_metrics
 
     metric = params.promote.metric
     for task in params.run.tasks:
-        kind = params.data.tasks[task].kind
-        with _refused() as refused:
-            find_kind(kind, key=f"data.tasks.{task}.kind")
-            if metric is not None and metric not in (choices := promotion_metrics(kind)):
-                yield f"promote.metric: {metric!r} is not a metric of {task} ({kind}){nearest(metric, choices)}"
-        yield from refused
+        source = params.data.tasks[task]
+        yield from _task(task, source)
+        if metric is not None and source.kind in KINDS and metric not in (choices := promotion_metrics(source.kind)):
+            yield f"promote.metric: {metric!r} is not a metric of {task} ({source.kind}){nearest(metric, choices)}"
+
+
+def _task(task: str, source: TaskSource) -> Iterator[str]:
+    """The problems of a task's own keys."""
+    from components.data.tasks.kinds import find_kind
+
+    key = f"data.tasks.{task}"
+    with _refused() as problems:
+        find_kind(source.kind, key=f"{key}.kind")
+    yield from [*problems, *_missing(key, Path(source.path))]
+    for split in SPLITS if Path(source.path).exists() else ():
+        files = files_of(task, source, split)
+        yield from (f"{key}.{split}: {file} does not exist" for file, _ in files if not exists(file))
 
 
 @contextmanager
@@ -237,23 +247,19 @@ def _refused(prefix: str = "") -> Iterator[list[str]]:
 
 
 def _files(params: Params) -> Iterator[str]:
-    unused = {f"tasks.{task}" for task in params.data.tasks if task not in params.run.tasks}
     for key, source in params.data.sources.items():
-        path = Path(source.path)
-        if key in unused:
-            continue
-        if not path.exists():
-            yield (
-                f"data.{key}.path: {path} does not exist; `headstart retrain` imports it from its address"
-                if path.parts[:1] == (FOLDER,)
-                else f"data.{key}.path: {path} does not exist; `headstart data` makes the built-in data, or put your "
-                "own files there"
-            )
-        elif isinstance(source, TaskSource):
-            task = key.partition(".")[2]
-            for split in SPLITS:
-                files = files_of(task, source, split)
-                yield from (f"data.{key}.{split}: {file} does not exist" for file, _ in files if not exists(file))
+        if not isinstance(source, TaskSource):
+            yield from _missing(f"data.{key}", Path(source.path))
+
+
+def _missing(key: str, path: Path) -> Iterator[str]:
+    if not path.exists():
+        yield (
+            f"{key}.path: {path} does not exist; `headstart retrain` imports it from its address"
+            if path.parts[:1] == (FOLDER,)
+            else f"{key}.path: {path} does not exist; `headstart data` makes the built-in data, or put your own files "
+            "there"
+        )
 
 
 def check_new_data(params: Params, *, accept: str = "") -> Iterator[str]:

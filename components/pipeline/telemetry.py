@@ -1,10 +1,10 @@
 """The runs of a retraining in MLflow while it runs, one nested run per stage, and its gauges for Prometheus.
 
-The retraining and its stages append JSON lines to one file (`components.core.measurements`): `begin`, `stage`, `ended`,
-`attach` and `finish` with the arguments of `Live` and its methods, and the measurements of stages. A process beside the
-retraining (`python -m components.pipeline.telemetry FILE ID`) reads them, writes them to MLflow, so that nothing waits
-for a server, and shows the last ones as gauges. What MLflow has not received some seconds after the end is missing
-there; the last line of the file says why.
+The retraining and its stages append JSON lines to one file (`components.core.measurements`): `begin`, `stage` and
+`finish` with the arguments of `Live` and its methods, and the measurements of stages. A process beside the retraining
+(`python -m components.pipeline.telemetry FILE`) reads them, writes them to MLflow, so that nothing waits for a server,
+and shows the last ones as gauges. What MLflow has not received some seconds after the end is missing there; the last
+line of the file says why.
 """
 
 from __future__ import annotations
@@ -74,8 +74,6 @@ GAUGES: dict[str, tuple[str, tuple[str, ...]]] = {
     "training_step": ("Last step of a training.", ("stage", "piece")),
     "telemetry_timestamp_seconds": ("Time of the last update of these gauges.", ()),
 }
-#: Gauges that keep the value of the last retraining until they are set.
-KEPT = {f"headstart_{name}": name for name in GAUGES if name.startswith("retrain_last_") and "_start_" not in name}
 
 
 def now_ms() -> int:
@@ -88,20 +86,15 @@ class Stage:
 
     Attributes:
         start: in milliseconds since the epoch, as `time`, the end.
-        waiting: piece (a training in the stage) -> lines of earlier attempts. They are used if the present attempt
-            resumes the piece, up to the step at which it resumes, or does not repeat it at all.
         unsent: measurements that MLflow has not received.
-        seen: key and step of the measurements so far: no step of a curve occurs twice.
         outcome: Completed, Cached, Skipped, Failed or Interrupted; empty while it runs.
         closed: whether MLflow has received everything.
     """
 
     name: str
-    reasons: Sequence[str]
+    reasons: Sequence[str] = ()
     start: int = field(default_factory=now_ms)
-    waiting: dict[str, list[Mapping[str, Any]]] = field(default_factory=dict)
     unsent: list[Point] = field(default_factory=list)
-    seen: set[tuple[str, int]] = field(default_factory=set)
     time: int = 0
     error: str = ""
     output: str = ""
@@ -110,81 +103,57 @@ class Stage:
     run: str = ""
     closed: bool = False
 
-    def remember(self, line: Mapping[str, Any]) -> None:
-        """Note measurements, of which an attempt that begins or resumes a piece replaces the later ones."""
-        lines = self.waiting.setdefault(line["piece"], [])
-        if line.get("begins"):
-            lines[:] = [other for other in lines if other["step"] < line["step"]]
-        lines.append(line)
-
-    def take(self, piece: str) -> list[Point]:
-        """The measurements of a piece that are noted, as points for MLflow."""
-        points = [point for line in self.waiting.pop(piece, ()) for point in points_of(line)]
-        new = [point for point in points if (point.key, point.step) not in self.seen]
-        self.seen |= {(point.key, point.step) for point in new}
-        self.unsent += new
-        return new
-
 
 class Gauges:
-    """The gauges of one settings file. Between two retrainings no process runs, so the time of the last success is read
-    back from the file."""
+    """The gauges of one settings file: (name, labels ...) -> value. Between two retrainings no process runs, so what is
+    said of the last one is read back from the file."""
 
     def __init__(self, root: Path, params: str, settings: TelemetrySettings) -> None:
-        self.registry = CollectorRegistry()
-        self._params, self._settings = params, settings
+        self.values: dict[tuple[str, ...], float] = {}
+        self._params, self._gateway = params, settings.gateway
         self.file: Path | None = None
         if settings.textfiles is not None:
             self.file = root / settings.textfiles / f"{params.removesuffix('.yaml').replace('/', '-')}.prom"
-        self._gauges = {
-            name: Gauge(f"headstart_{name}", text, ["params", *labels], registry=self.registry)
-            for name, (text, labels) in GAUGES.items()
-        }
-        self._restore()
-
-    def set(self, name: str, value: float, *labels: str) -> None:
-        self._gauges[name].labels(self._params, *labels).set(value)
+            with suppress(OSError, ValueError):
+                for family in text_string_to_metric_families(self.file.read_text(encoding="utf-8")):
+                    name = family.name.removeprefix("headstart_")
+                    for sample in family.samples if name.startswith("retrain_last_") else ():
+                        self.values[name, *filter(None, [sample.labels.get("status")])] = sample.value
 
     def begin(self, time: float) -> None:
         """A retraining has started, at a time in seconds since the epoch."""
-        self.set("retrain_running", 1)
-        self.set("retrain_last_start_timestamp_seconds", time)
+        self.values |= {("retrain_running",): 1, ("retrain_last_start_timestamp_seconds",): time}
 
     def measure(self, stage: str, points: Iterable[Point]) -> None:
         for point in points:
             quantity, _, piece = point.key.partition("/")
-            self.set("training", point.value, stage, quantity, piece)
-            self.set("training_step", point.step, stage, piece)
+            self.values |= {("training", stage, quantity, piece): point.value}
+            self.values |= {("training_step", stage, piece): point.step}
 
     def end(self, status: str, *, begun: float, time: float) -> None:
-        self.set("retrain_running", 0)
-        self.set("retrain_last_start_timestamp_seconds", begun)
-        self.set("retrain_last_end_timestamp_seconds", time)
-        self.set("retrain_last_duration_seconds", time - begun)
-        for each in STATUSES:
-            self.set("retrain_last_status", each == status, each)
-        if status == "FINISHED":
-            self.set("retrain_last_success_timestamp_seconds", time)
+        self.begin(begun)
+        self.values |= {("retrain_last_status", each): each == status for each in STATUSES}
+        times = {"last_end_timestamp": time, "last_duration": time - begun}
+        times |= {"last_success_timestamp": time} if status == "FINISHED" else {}
+        self.values |= {("retrain_running",): 0, **{(f"retrain_{name}_seconds",): at for name, at in times.items()}}
 
     def publish(self) -> None:
         """Write the file and push. What fails is written the next time."""
-        self._gauges["telemetry_timestamp_seconds"].labels(self._params).set_to_current_time()
+        self.values["telemetry_timestamp_seconds",] = time.time()
+        registry = CollectorRegistry()
+        for name, (text, labels) in GAUGES.items():
+            gauge = Gauge(f"headstart_{name}", text, ["params", *labels], registry=registry)
+            for (each, *of), value in self.values.items():
+                if each == name:
+                    gauge.labels(self._params, *of).set(value)
         if self.file is not None:
             with suppress(OSError):
                 self.file.parent.mkdir(parents=True, exist_ok=True)
-                write_to_textfile(str(self.file), self.registry)
-        if (gateway := self._settings.gateway) is not None:
+                write_to_textfile(str(self.file), registry)
+        if self._gateway is not None:
             with suppress(OSError, ValueError, HTTPException):
                 key = {"params": self._params}
-                push_to_gateway(gateway, job=JOB, grouping_key=key, registry=self.registry, timeout=PUSH_S)
-
-    def _restore(self) -> None:
-        with suppress(OSError, ValueError, AttributeError):
-            text = self.file.read_text(encoding="utf-8") if self.file is not None else ""
-            for family in text_string_to_metric_families(text):
-                for sample in family.samples:
-                    if sample.name in KEPT:
-                        self._gauges[KEPT[sample.name]].labels(**sample.labels).set(sample.value)
+                push_to_gateway(self._gateway, job=JOB, grouping_key=key, registry=registry, timeout=PUSH_S)
 
 
 class Live:
@@ -194,7 +163,6 @@ class Live:
         root: of the repository.
         process: of the retraining (`process_of`).
         tags: of its run, with `params`, the settings file, which is also the label of the gauges.
-        past: lines of earlier attempts of stages.
     """
 
     def __init__(
@@ -207,7 +175,6 @@ class Live:
         tags: Mapping[str, str],
         registry: RegistrySettings,
         telemetry: TelemetrySettings,
-        past: Sequence[Mapping[str, Any]] = (),
     ) -> None:
         self.id, self.name, self.tags, self.process = identifier, name, dict(tags), process
         self.stages: dict[str, Stage] = {}
@@ -216,11 +183,10 @@ class Live:
         #: What `finish` was told; None before. MLflow has received everything if it is `closed`.
         self.end: dict[str, Any] | None = None
         self.closed = not telemetry.mlflow
-        self._root, self._settings, self._past = root, registry, past
+        self._root, self._settings = root, registry
         self._begun, self._run = now_ms(), ""
         self._gauges = Gauges(root, tags["params"], telemetry)
         self._gauges.begin(self._begun / 1000)
-        self._files: list[tuple[str, str | None]] = []
         self._connection: Registry | None = None
         self._machine: Any = None
 
@@ -230,55 +196,41 @@ class Live:
             ((what, facts),) = line.items()
             getattr(self, what)(**facts)
         elif (stage := self.stages.get(line["stage"])) is not None:
-            stage.remember(line)
-            self._gauges.measure(stage.name, stage.take(line["piece"]))
+            points = [*points_of(line)]
+            stage.unsent += points
+            self._gauges.measure(stage.name, points)
 
-    def begin(self, **_: Any) -> None:
-        """Note that a later retraining has begun: this one was killed."""
-        self.finish("KILLED", reason=KILLED, summary=(), wait_s=GIVE_UP_S)
-
-    def stage(self, name: str, *, reasons: Sequence[str], identity: str = "", start: int = 0) -> Stage:
-        """Record the start of a stage; earlier attempts with the same identity belong to it."""
-        stage = self.stages[name] = Stage(name, list(reasons), start or now_ms())
-        for line in self._past:
-            if (line["stage"], line["identity"]) == (name, identity):
-                stage.remember(line)
+    def stage(self, name: str, **facts: Any) -> Stage:
+        """Record the start or the end of a stage; `facts`: fields of `Stage`."""
+        stage = self.stages.setdefault(name, Stage(name))
+        vars(stage).update(facts)
         return stage
 
-    def ended(self, name: str, **facts: Any) -> None:
-        """Record the end of a stage; `facts`: fields of `Stage`."""
-        stage = self.stages[name]
-        vars(stage).update(facts)
-        for piece in [*stage.waiting] if stage.outcome == "Completed" else ():
-            self._gauges.measure(name, stage.take(piece))
-
-    def attach(self, path: str, *, folder: str | None = None) -> None:
-        """Attach a file to the run of the retraining."""
-        self._files.append((path, folder))
-
-    def finish(self, status: str, *, reason: str, summary: Sequence[str], wait_s: float) -> None:
-        """Record the end; attempts are made for `wait_s` seconds."""
-        end = {"status": status, "reason": reason, "summary": summary, "time": now_ms()}
+    def finish(
+        self, status: str, *, reason: str = "", summary: Sequence[str] = (), files: Sequence[str] = (), wait_s: float
+    ) -> None:
+        """Record the end; attempts are made for `wait_s` seconds. `files`: reports, which its run gets."""
+        end = {"status": status, "reason": reason, "summary": summary, "files": files, "time": now_ms()}
         self.end = end | {"give_up": time.monotonic() + wait_s}
 
     def update(self) -> None:
         """Publish the gauges, and send MLflow what it has not received."""
         for stage in self.stages.values():
-            self._gauges.set("stage_running", not stage.outcome, stage.name)
+            self._gauges.values["stage_running", stage.name] = not stage.outcome
             if stage.outcome:
-                self._gauges.set("stage_duration_seconds", (stage.time - stage.start) / 1000, stage.name)
+                self._gauges.values["stage_duration_seconds", stage.name] = (stage.time - stage.start) / 1000
         if self.end is not None:
             self._gauges.end(self.end["status"], begun=self._begun / 1000, time=self.end["time"] / 1000)
         self._gauges.publish()
         if self.closed:
             return
         try:
-            self._send(self.end)
+            self._send()
             self.problem = ""
         except Exception as error:  # whatever it is, the retraining goes on, and the rest is sent later
             self.problem = str(error)
 
-    def _send(self, end: Mapping[str, Any] | None) -> None:
+    def _send(self) -> None:
         """Send what MLflow has not received; raises its errors."""
         from components.registry.tracking import (  # the import of MLflow takes seconds
             RETRAIN,
@@ -301,12 +253,11 @@ class Live:
         for stage in self.stages.values():
             if not stage.closed:
                 self._send_stage(stage)
-        while self._files:
-            client.log_artifact(self._run, *self._files[0])
-            del self._files[0]
-        if end is not None:
+        if (end := self.end) is not None:
+            for file in end["files"]:
+                client.log_artifact(self._run, file, "report")
             self._machine.finish()
-            note = _note(end, self.stages.values(), self.tags)
+            note = _note(end, self.tags)
             reasons = dict.fromkeys(reason for stage in self.stages.values() for reason in stage.reasons)
             tags = {"reason": end["reason"], "changed": "; ".join(reasons)[:CHANGED]}
             close(self._connection, self._run, end["status"], end["time"], tags, note)
@@ -316,26 +267,20 @@ class Live:
 
     def _send_stage(self, stage: Stage) -> None:
         assert self._connection is not None
-        client, outcome = self._connection.client, stage.outcome
-        if outcome == "Skipped" and not stage.run:
-            stage.closed = True
+        outcome = stage.outcome
         if not stage.run:
+            stage.closed = outcome == "Skipped"
             if stage.closed or (not outcome and now_ms() - stage.start < SKIP_MS):
                 return
             # What comes first, because the page cuts long names off.
             name = f"{stage.name.replace('@', ' ')} {datetime.fromtimestamp(stage.start / 1000):%Y-%m-%d %H:%M:%S}"
             stage.run = self._create(name, stage=stage.name, start=stage.start, why="; ".join(stage.reasons))
-        if outcome == "Skipped":
-            client.delete_run(stage.run)
-            stage.closed = True
-            return
         points = [*stage.unsent, *(Point(key, value, stage.time, 0) for key, value in stage.metrics.items())]
         self._connection.log_points(stage.run, points)
         stage.unsent.clear()
         if outcome:
             tags = {"outcome": outcome, "error": stage.error, "dvc_output": stage.output}
-            status = STATUS.get(outcome, "FINISHED")
-            close(self._connection, stage.run, status, stage.time, tags, _stage_note(stage))
+            close(self._connection, stage.run, STATUS.get(outcome, "FINISHED"), stage.time, tags)
             stage.closed = True
 
     def _create(self, name: str, *, stage: str, start: int, **tags: str) -> str:
@@ -352,7 +297,7 @@ class Live:
         return str(run.info.run_id)
 
 
-def close(registry: Registry, run: str, status: str, end: int, tags: Mapping[str, str], note: str) -> None:
+def close(registry: Registry, run: str, status: str, end: int, tags: Mapping[str, str], note: str = "") -> None:
     """End a run of MLflow with tags and a description in Markdown."""
     for key, value in _filled(registry.tags(tags, {"mlflow.note.content": note})).items():
         registry.client.set_tag(run, key, value)
@@ -382,29 +327,16 @@ def close_killed(registry: Registry) -> None:
     for run in running:
         if killed & {run.info.run_id, run.data.tags.get(PARENT)}:
             tags = {"outcome": "Interrupted", "error": KILLED, "reason": KILLED}
-            close(registry, run.info.run_id, "KILLED", now_ms(), tags, f"**Killed:** {KILLED}")
+            close(registry, run.info.run_id, "KILLED", now_ms(), tags)
 
 
 def _filled(tags: Mapping[str, str]) -> dict[str, str]:
     return {key: value for key, value in tags.items() if value}
 
 
-def _stage_note(stage: Stage) -> str:
-    lines = [f"**{stage.outcome}:** {stage.error}"] if stage.error else []
-    if stage.reasons:
-        lines.append("Ran because: " + "; ".join(stage.reasons[:5]) + ".")
-    if stage.outcome == "Cached":
-        lines.append("DVC restored the output of an earlier run with the same inputs.")
-    return "\n\n".join(lines)
-
-
-def _note(end: Mapping[str, Any], stages: Iterable[Stage], tags: Mapping[str, str]) -> str:
+def _note(end: Mapping[str, Any], tags: Mapping[str, str]) -> str:
     lines = [f"**{end['status'].capitalize()}:** {end['reason']}"] if end["reason"] else []
     lines += [f"- {line}" for line in end["summary"]]
-    outcomes: dict[str, list[str]] = {}
-    for stage in stages:
-        outcomes.setdefault(stage.outcome, []).append(stage.name)
-    lines += [f"\n{outcome}: {', '.join(names)}" for outcome, names in outcomes.items()]
     if link := tags.get("prefect_url"):
         lines.append(f"\nPrefect: [{tags.get('prefect_run', '')}]({link})")
     return "\n".join(lines).strip()
@@ -436,7 +368,7 @@ def follow(live: Live, lines: Lines) -> None:
             live.note(line)
             news = True
         if live.end is None and is_killed(live.process):
-            live.begin()
+            live.finish("KILLED", reason=KILLED, wait_s=GIVE_UP_S)
         now = time.monotonic()
         if live.end is not None or (now >= due and (news or now >= due + IDLE_S)):
             began = time.thread_time()
@@ -448,26 +380,12 @@ def follow(live: Live, lines: Lines) -> None:
         time.sleep(POLL_S if live.end is None else UPDATE_S)
 
 
-def live_of(lines: Lines, identifier: str) -> Live:
-    """The retraining of which the next lines are; the measurements before them are of earlier attempts of stages that
-    have not completed."""
-    past: list[Mapping[str, Any]] = []
-    for line in lines.read():
-        ended, begin = line.get("ended", {}), line.get("begin", {})
-        if begin.get("identifier") == identifier:
-            params = load_params(Path(begin["tags"]["params"]))
-            return Live(Path.cwd(), **begin, registry=params.registry, telemetry=params.telemetry, past=past)
-        if ended.get("outcome") == "Completed":
-            past = [each for each in past if each["stage"] != ended["name"]]
-        past += [line] * ("values" in line)
-    raise ValueError(identifier)
-
-
 def main() -> None:
     """Show a retraining of the repository in the working directory."""
-    file, identifier = sys.argv[1:]
-    lines = Lines(Path(file))
-    live = live_of(lines, identifier)
+    lines = Lines(Path(sys.argv[1]))
+    begin = next(lines.read())["begin"]
+    params = load_params(Path(begin["tags"]["params"]))
+    live = Live(Path.cwd(), **begin, registry=params.registry, telemetry=params.telemetry)
     follow(live, lines)
     append(lines.path, problem="" if live.closed else masked(live.problem) or "it does not answer")
 

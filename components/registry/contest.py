@@ -4,24 +4,23 @@ DVC never caches this stage, because it acts on the registry. It is idempotent: 
 split and rule as an earlier one is read from the ledger.
 
 decision.json holds `schema`, `tracking`, `recovered` (one sentence per change that was interrupted, or made by hand)
-and `decisions`: task -> the fields of `components.registry.decide.Decision`, and {story, alias_before, alias_after,
-served, last_change}. `served` is {version, system, evaluated (whether it is a model of the run)} or null, and `story`
-says in one sentence which model is the current one and why.
+and `decisions`: task -> `components.registry.decide.Decision`.
 """
 
-import hashlib
 import json
 import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Final
 
 from scipy import sparse
 
 from components.core import threads
-from components.core.artifacts import read_json, read_manifest, write_atomic
+from components.core.artifacts import digest_text, read_json, read_manifest, write_atomic
 from components.core.errors import ArtifactError, ConfigError, HeadstartError, RegistryError, TransientError, nearest
 from components.core.processors import processor_name
 from components.data.scoring import Scoring
@@ -30,14 +29,12 @@ from components.data.tasks.examples import TaskFacts, read_facts, read_split
 from components.data.tasks.kinds import scoring_for
 from components.data.tasks.results import KIND, read_averages
 from components.learners.prediction import Classifier, predict_rows
-from components.registry.aliases import move, observe
 from components.registry.champion import load_version
-from components.registry.decide import Decision, Latency, Scored, TestRows, decide
-from components.registry.explain import Evaluated, read_leakage, results_of
-from components.registry.ledger import Ledger, OvertakenError, State, taint_in_words
-from components.registry.register import REGISTERED
+from components.registry.decide import Decision, Latency, Scored, TestRows, decide, sketch_of, use_of
+from components.registry.explain import Evaluated, because_of, read_leakage, results_of
+from components.registry.ledger import Ledger, OvertakenError, State, move, observe, taint_in_words
+from components.registry.register import REGISTERED, WORDS
 from components.registry.tracking import Registry, Version, connect
-from components.registry.uses import sketch_of, use_of
 from components.settings.registry import PromotionRule, RegistrySettings
 from components.settings.section import BASELINES, MOST_FREQUENT, Section
 
@@ -85,26 +82,24 @@ def promote(job: PromoteJob) -> Path:
     for task, examples in job.examples.items():
         if task not in listing["challengers"]:
             raise RegistryError(f"no challenger of task {task!r} is registered; run the stage register again")
-        challenger, entries = listing["challengers"][task], listing.get("candidates", {}).get(task, [])
-        candidate = registry.get(challenger["name"], challenger["version"])
+        entries = [listing["challengers"][task], *listing.get("candidates", {}).get(task, [])]
+        challenger, *candidates = (registry.get(entry["name"], entry["version"]) for entry in entries)
         for attempt in range(1, ATTEMPTS + 1):
-            state, champion, sentences = observe(registry, ledger, model=candidate.name, alias=job.registry.alias)
+            state, champion, sentences = observe(ledger, model=challenger.name, alias=job.registry.alias)
             recovered += sentences
-            for sentence in sentences:
-                print(sentence, flush=True)
-            contest = Contest(job.rule, ledger, task, job.out, examples, state, challenger, entries)
-            chosen, decision = contest.decided(candidate, champion)
+            print("".join(f"{sentence}\n" for sentence in sentences), end="", flush=True)
+            contest = Contest(job.rule, ledger, task, job.out, examples, state, challenger, candidates)
+            chosen, decision = contest.decided(champion)
             if decision.verdict != "promote":
                 break
             try:
-                state = move(registry, ledger, state, action="promote", after=chosen, reasons=decision.reasons)
+                state = move(ledger, state, action="promote", after=chosen, reasons=decision.reasons)
                 break
             except OvertakenError as error:
                 if attempt == ATTEMPTS:
                     raise
-                print(f"{task}: {error.args[0].partition('; run this again')[0]}; deciding again", flush=True)
-        before = champion.number if champion is not None else None
-        decisions[task] = asdict(decision) | {"alias_before": before} | contest.outcome(decision, chosen, state)
+                print(f"{task}: {error.what}; deciding again", flush=True)
+        decisions[task] = asdict(contest.told(decision, chosen, state))
     content = {"schema": SCHEMA, "tracking": registry.address, "recovered": recovered, "decisions": decisions}
     path = job.out / "registry" / DECISION
     write_atomic(path, json.dumps(content, indent=1) + "\n")
@@ -119,31 +114,13 @@ def _check_slices(job: PromoteJob) -> None:
                 raise ConfigError(f"promote.slices: no test row is in a slice {name!r}{nearest(name, names)}")
 
 
-def decision_key(
-    rule: PromotionRule, candidate: Version, champion: Version | None, examples: Path, *, first: bool = False
-) -> str:
-    """Digest of the inputs of a decision; `first` as of `Decision`."""
-    inputs: dict[str, Any] = {
-        "method": METHOD,
-        "candidate": [candidate.number, candidate.digest],
-        "champion": [champion.number, champion.digest] if champion is not None else None,
-        # With the clusters, which are no part of the digest of the split.
-        "test": read_manifest(examples).files["test.parquet"],
-        "rule": rule.model_dump(),
-    }
-    if first:
-        inputs["first"] = True
-    return hashlib.sha256(json.dumps(inputs, sort_keys=True).encode()).hexdigest()
-
-
 @dataclass(frozen=True)
 class Contest:
     """A task's decision and its circumstances.
 
     Attributes:
         examples: output directory of the stage `examples`.
-        challenger: entry of registered.json.
-        candidates: entries of registered.json, one per class of cost, the cheapest first.
+        candidates: one version per class of cost, the cheapest first.
     """
 
     rule: PromotionRule
@@ -152,53 +129,42 @@ class Contest:
     out: Path
     examples: Path
     state: State
-    challenger: Mapping[str, Any]
-    candidates: Sequence[Mapping[str, Any]]
+    challenger: Version
+    candidates: Sequence[Version]
 
-    @property
-    def finetuned(self) -> Path:
-        """Folder of the task's results, `<family>-<start>` and `baselines`."""
-        return self.out / "finetuned" / self.task
-
-    @property
+    @cached_property
     def evaluated(self) -> Evaluated:
-        return Evaluated.read(self.out / "evaluation" / self.task, self.candidates)
+        systems = [version.system for version in self.candidates]
+        return Evaluated.read(self.out / "evaluation" / self.task, self.challenger.system, systems)
 
-    def version(self, entry: Mapping[str, Any]) -> Version:
-        return self.ledger.registry.get(entry["name"], entry["version"])
-
-    def refusal(self, version: Version, system: str) -> str:
+    def refusal(self, version: Version) -> str:
         """The reason to refuse a candidate regardless of its score; empty if there is none."""
-        refused = read_leakage(self.out, self.task, system).get("refused", "")
+        refused = read_leakage(self.out, self.task, version.system).get("refused", "")
         leaked = f"{version.label}: {refused}; remove the copies, or take new test rows" if refused else ""
         return self.state.refusal(self.ledger.registry, version) or leaked
 
-    def decided(self, candidate: Version, champion: Version | None) -> tuple[Version, Decision]:
+    def decided(self, champion: Version | None) -> tuple[Version, Decision]:
         """The decision, if possible from the ledger, and its version: the challenger, or a first champion in its
         place."""
-        system, rule, reasons = self.challenger["system"], self.rule, list[str]()
-        barrier = self.refusal(candidate, system)
+        candidate, contest, further = self.challenger, self, list[str]()
+        barrier = self.refusal(candidate)
         taint = self.state.tainted.get(champion.digest) if champion is not None else None
-        if taint is not None and rule.mode == "superiority":
-            rule = rule.model_copy(update={"mode": "non_inferiority", "margin": TAINTED_MARGIN})
-            reasons = [f"the champion is tainted, so a loss below {rule.margin:g} is accepted"]
+        if taint is not None and self.rule.mode == "superiority":
+            changes = {"mode": "non_inferiority", "margin": TAINTED_MARGIN}
+            contest = replace(self, rule=self.rule.model_copy(update=changes))
+            further = [f"the champion is tainted, so a loss below {TAINTED_MARGIN:g} is accepted"]
 
         def made() -> Decision:
             uses = [entry["decision"] for entry in self.state.decisions if not entry["decision"].get("first")]
-            contest = replace(self, rule=rule)
-            decision = contest.judge(candidate, champion, system=system, earlier=uses, vetoed=bool(barrier))
-            if barrier and decision.verdict == "reject":
-                decision = replace(decision, reasons=(barrier,))
-            against = decision.against.removeprefix("baseline ")
-            other = champion.tags.get("system", "") if champion is not None else against
+            decision = contest.judge(candidate, champion, earlier=uses, vetoed=bool(barrier))
+            reasons = [barrier] if barrier and decision.verdict == "reject" else decision.reasons
             warnings = decision.warnings
             if champion is not None and taint is not None and decision.verdict != "promote":
                 warnings += (f"the champion, version {champion.number}, {taint_in_words(taint)}",)
-            recipe = self.evaluated.recipe_difference(system, other)
-            return replace(decision, reasons=(*decision.reasons, *reasons), warnings=warnings, recipe=recipe)
+            recipe = self.evaluated.recipe_difference(candidate.system, decision.rival)
+            return replace(decision, reasons=(*reasons, *further), warnings=warnings, recipe=recipe)
 
-        key = decision_key(rule, candidate, champion, self.examples)
-        decision = self._recorded(candidate, made, key=key, again=bool(barrier))
+        decision = contest.recorded(candidate, champion, made, again=bool(barrier))
         if champion is None and decision.verdict != "promote":
             first = self.first_champion(decision)
             if not isinstance(first, list):
@@ -206,9 +172,26 @@ class Contest:
             decision = replace(decision, reasons=(*decision.reasons, *first))
         return candidate, decision
 
-    def _recorded(self, candidate: Version, made: Callable[[], Decision], *, key: str, again: bool = False) -> Decision:
-        """The last decision in the ledger with this key, otherwise, and with `again`, a new one, which is written to
-        the ledger and a tag of the candidate."""
+    def recorded(
+        self,
+        candidate: Version,
+        champion: Version | None,
+        made: Callable[[], Decision],
+        *,
+        first: bool = False,
+        again: bool = False,
+    ) -> Decision:
+        """The last decision in the ledger with the same inputs, otherwise, and with `again`, a new one, which is
+        written to the ledger and a tag of the candidate. `first` as of `Decision`."""
+        inputs: dict[str, Any] = {
+            "method": METHOD,
+            "candidate": [candidate.number, candidate.digest],
+            "champion": [champion.number, champion.digest] if champion is not None else None,
+            # With the clusters, which are no part of the digest of the split.
+            "test": read_manifest(self.examples).files["test.parquet"],
+            "rule": self.rule.model_dump(),
+        } | ({"first": True} if first else {})
+        key = digest_text(json.dumps(inputs, sort_keys=True))
         stored = [entry["decision"] for entry in self.state.decisions if entry["key"] == key]
         earlier = Decision.of(stored[-1]) if stored else None
         # A verdict without a comparison (too slow, unreadable files) is not final; the decision is made again.
@@ -217,26 +200,25 @@ class Contest:
         decision = made()
         if decision.verdict == "unchanged" or (earlier is not None and earlier.reasons == decision.reasons):
             return decision
-        registry, facts = self.ledger.registry, {"key": key, "decision": asdict(decision)}
+        facts = {"key": key, "decision": asdict(decision)}
         self.ledger.append("decision", model=self.state.model, alias=self.state.alias, facts=facts)
-        registry.set_tag(candidate, "decision", "; ".join([decision.verdict, *decision.reasons]))
+        text = "; ".join([decision.verdict, *decision.reasons])
+        self.ledger.registry.set_tag(candidate, "decision", text)
         return decision
 
-    def outcome(self, decision: Decision, chosen: Version, state: State) -> dict[str, Any]:
-        """What is served after a decision, and the sentence about it, which is printed."""
-        last, served, after, change = state.last, None, None, None
-        if last is not None:
+    def told(self, decision: Decision, chosen: Version, state: State) -> Decision:
+        """The decision with what is served after it, and the sentence about it, which is printed."""
+        served, after = None, None
+        if (last := state.last) is not None:
             after = last["after"]
-            change = {"time": last.time.isoformat(), "action": last["action"], "reasons": list(last["reasons"])}
             if (version := self.ledger.registry.find_number(chosen.name, after)) is not None:
-                here = any(str(entry["version"]) == version.number for entry in self.candidates)
-                served = {"version": version.number, "system": version.tags.get("system", ""), "evaluated": here}
-        system = chosen.tags.get("system", self.challenger["system"])
-        story = self.evaluated.story(decision, system, served)
+                here = any(each.number == version.number for each in self.candidates)
+                served = {"version": version.number, "system": version.system, "evaluated": here}
+        story = self.evaluated.story(decision, chosen.system or self.challenger.system, served)
         recipe = [decision.recipe] if decision.recipe else []
         for line in [decision.verdict, story, *decision.reasons, *recipe, *decision.warnings]:
             print(f"{self.task}: {line}", flush=True)
-        return {"story": story, "alias_after": after, "served": served, "last_change": change}
+        return replace(decision, story=story, alias_after=after, served=served)
 
     def first_champion(self, decision: Decision) -> tuple[Version, Decision] | list[str]:
         """The candidate that is served because no model is shown to be better.
@@ -251,85 +233,56 @@ class Contest:
         - it is not shown to be better than the constant prediction.
 
         The comparisons with the constant prediction have an error budget of their own, because they replace no
-        champion. The j-th comparison on the test rows has the error `rule.error_of(j)` (`uses.use_of`). The probability
+        champion. The j-th comparison on the test rows has the error `rule.error_of(j)` (`use_of`). The probability
         that a model no better than chance becomes the first champion is therefore at most 1 - confidence.
 
         Returns:
             The version with its decision; otherwise a sentence for every candidate that was passed over.
         """
-        systems, challenger = [entry["system"] for entry in self.candidates], self.challenger["system"]
-        rank = systems.index(challenger) if challenger in systems else len(systems)
+        challenger, candidates = self.challenger, list(self.candidates)
         made = [entry["decision"] for entry in self.state.decisions if entry["decision"].get("first")]
-        order = [*range(len(systems))]
-        if ahead := not self._has_words(challenger) and decision.may_be_as_good and (decision.gain or 0) > 0:
-            order.sort(key=lambda number: number != rank)
+        ahead = not _of_words(challenger) and decision.may_be_as_good and (decision.gain or 0) > 0
+        cheaper = candidates[: candidates.index(challenger)] if challenger in candidates else candidates
         passed: list[str] = []
-        for number in order:
-            entry = self.candidates[number]
-            version = self.version(entry)
-            named = f"{version.label} ({entry['system']})"
-            if reason := self._passed_over(version, named, entry["system"], decision, cheaper=number < rank):
+        for version in sorted(candidates, key=lambda version: ahead and version != challenger):
+            is_challenger, named = version == challenger, f"{version.label} ({version.system})"
+            reason, of_words, own = self.refusal(version), _of_words(version), decision
+            # The decision on the challenger answers the question already if its opponent is this system.
+            if not reason and version in cheaper and decision.rival != version.system:
+                better = self.judge(challenger, None, rival=version.system)
+                if better.verdict == "promote":
+                    best = f"{challenger.label} ({challenger.system})"
+                    reason = f"{best} is better than {named}: {better.reasons[0]}"
+            if not reason:
+                own = decision if is_challenger or of_words else self.judge(version, None)
+                # A words model as challenger was compared with the constant prediction.
+                if is_challenger if of_words else not own.may_be_as_good:
+                    reason = f"{named} is not the first champion: {own.reasons[0]}"
+            if reason:
                 # The decision has the reasons of the challenger.
-                passed += [reason] if number != rank else []
+                passed += [] if is_challenger else [reason]
                 continue
 
-            def compared(version: Version = version, system: str = entry["system"], named: str = named) -> Decision:
+            def compared(version: Version = version, named: str = named) -> Decision:
                 """With the constant prediction."""
-                chance = replace(self.judge(version, None, system=system, rival=None, earlier=made), first=True)
+                chance = replace(self.judge(version, None, rival=None, earlier=made), first=True)
                 if chance.verdict != "promote":
                     return chance
-                because = self._because(system, decision, ahead=ahead)
+                because = because_of(decision, version, challenger, ahead=ahead)
                 return replace(chance, reasons=(f"{named} is the first champion because {because}", *chance.reasons))
 
-            key = decision_key(self.rule, version, None, self.examples, first=True)
-            chance = self._recorded(version, compared, key=key)
+            chance = self.recorded(version, None, compared, first=True)
             if chance.verdict == "promote":
                 return version, chance
             passed.append(f"{named} is not the first champion: {chance.reasons[0]}")
             made.append(asdict(chance))
         return passed
 
-    def _has_words(self, system: str) -> bool:
-        return results_of(self.finetuned, system).name == BASELINES
-
-    def _passed_over(self, version: Version, named: str, system: str, decision: Decision, *, cheaper: bool) -> str:
-        if reason := self.refusal(version, system):
-            return reason
-        challenger, words = self.challenger["system"], self._has_words(system)
-        # The decision on the challenger answers the question already if its opponent is this system.
-        if system != challenger and cheaper and decision.against != f"baseline {system}":
-            best = self.version(self.challenger)
-            better = self.judge(best, None, system=challenger, rival=system)
-            if better.verdict == "promote":
-                return f"{best.label} ({challenger}) is better than {named}: {better.reasons[0]}"
-        if system == challenger:
-            # A words model as challenger was compared with the constant prediction.
-            passes = not words and decision.may_be_as_good
-        else:
-            decision = decision if words else self.judge(version, None, system=system)
-            passes = words or decision.may_be_as_good
-        return "" if passes else f"{named} is not the first champion: {decision.reasons[0]}"
-
-    def _because(self, system: str, decision: Decision, *, ahead: bool) -> str:
-        challenger = self.challenger
-        is_challenger = system == challenger["system"]
-        other = "it" if is_challenger else f"{challenger['name']}/{challenger['version']} ({challenger['system']})"
-        if decision.verdict == "reject":
-            shown = f"{other} is rejected: {decision.reasons[0]}"
-        elif decision.gain is None:
-            shown = f"{other} is not shown to be better than {decision.against}"
-        else:
-            shown = f"{other} is not shown to be better: {decision.figures}"
-        if is_challenger and ahead:
-            return f"it is ahead in selection and on test: {shown}"
-        return f"nothing better is shown: {shown}"
-
     def judge(
         self,
         candidate: Version,
         champion: Version | None,
         *,
-        system: str,
         earlier: Sequence[Mapping[str, Any]] = (),
         vetoed: bool = False,
         rival: str | None = BEST_BASELINE,
@@ -344,34 +297,34 @@ class Contest:
         settled = vetoed or (champion is not None and champion.digest == candidate.digest)
         facts = read_facts(self.examples)
         split = Split([], [], []) if settled else read_split(self.examples, "test")
-        versions = [version for version in (candidate, champion) if version is not None]
-        scored = {version.label: Scored(version.label, version.digest, None) for version in versions}
-        models: dict[str, Classifier] = {}
-        for version in () if settled else versions:
+        models, problems = dict[str, Classifier](), dict[str, str]()
+        for version in () if settled else filter(None, (candidate, champion)):
             try:
                 models[version.label] = load_version(registry, version)
             except TransientError:  # says nothing about the version
                 raise
             except HeadstartError as error:
-                scored[version.label] = replace(scored[version.label], problem=str(error))
+                problems[version.label] = str(error)
         timed = rule.latency_ms is not None or rule.mode == "latency"
         rows, statistics = scored_rows(facts, split, models)
-        for version in (version for version in versions if version.label in models):
+
+        def scored(version: Version) -> Scored:
             label = version.label
-            latency = latency_of(registry, version, models[label], split.fields) if timed else None
-            scored[label] = replace(scored[label], statistics=statistics[label], latency=latency)
-        metric = rule.metric or rows.scoring.main
+            latency = latency_of(registry, version, models[label], split.fields) if timed and label in models else None
+            problem = problems.get(label, "")
+            return Scored(label, version.digest, statistics.get(label), latency, problem, system=version.system)
 
-        def other_system(name: str | None, by: str) -> Scored | None:
-            if settled or name is None:
+        def other_system(rival: str | None, metric: str) -> Scored | None:
+            if settled or rival is None:
                 return None
-            return rival_of(self.finetuned, facts, split, rows.scoring, metric=by, system=system, rival=name)
+            finetuned = self.out / "finetuned" / self.task
+            return rival_of(finetuned, facts, split, rows.scoring, metric=metric, system=candidate.system, rival=rival)
 
-        usual = other_system(MOST_FREQUENT, rows.scoring.main)
-        if usual is not None and usual.statistics is not None:
+        ours, served = scored(candidate), None if champion is None else scored(champion)
+        if (usual := other_system(MOST_FREQUENT, rows.scoring.main)) and usual.statistics is not None:
             # The constant prediction of the table of scores, which was learned on train.
             rows = replace(rows, stand_in=usual.statistics)
-        ours, served = scored[candidate.label], None if champion is None else scored[champion.label]
+        metric = rule.metric or rows.scoring.main
         baseline = other_system(rival, metric) if champion is None else None
         other = served or baseline
         against = rows.scoring.constant_name if other is None else other.digest or other.name
@@ -385,14 +338,18 @@ class Contest:
         return replace(
             decision,
             candidate=_described(candidate, ours),
-            champion=None if champion is None else _described(champion, scored[champion.label]),
+            champion=_described(champion, served) if champion is not None and served is not None else None,
             test={"digest": rows.digest, "rows": len(split) if not settled else None, "sketch": sketch},
-            warnings=tuple(self.evaluated.warnings(system)),
+            warnings=tuple(self.evaluated.warnings(candidate.system)),
         )
 
 
 def _described(version: Version, scored: Scored) -> dict[str, Any]:
     return version.identity | {"latency_ms": None if scored.latency is None else asdict(scored.latency)}
+
+
+def _of_words(version: Version) -> bool:
+    return version.tags.get("family") == WORDS
 
 
 def scored_rows(
@@ -419,17 +376,21 @@ def rival_of(
 ) -> Scored | None:
     """What a candidate is compared with while there is no champion: another system of the run, by the answers of its
     stored model. None without results, or if the candidate is a baseline and the rival the best baseline. Statistics
-    are None if the results cannot be read."""
-    named = None if rival == BEST_BASELINE else rival
-    directory = finetuned / BASELINES if named is None else results_of(finetuned, named)
-    if named is None and (not directory.is_dir() or results_of(finetuned, system) == directory):
+    are None if the results cannot be read.
+
+    Args:
+        finetuned: folder of the task's results, `<family>-<start>` and `baselines`.
+    """
+    best = rival == BEST_BASELINE
+    directory = finetuned / BASELINES if best else results_of(finetuned, rival)
+    if best and (not directory.is_dir() or results_of(finetuned, system) == directory):
         return None
     try:
         if read_manifest(directory, kind=KIND).facts.get("examples", {}).get("test") != facts.digests["test"]:
             raise ArtifactError(f"{directory}: made from another version of the test rows; run its stage again")
         scores: dict[str, tuple[float, sparse.csr_array]] = {}
         for name, average in read_averages(directory, averages=scoring.averages).items():
-            if named not in (None, name):
+            if not best and name != rival:
                 continue
             if len(average.answers) != len(split):
                 raise ArtifactError(
@@ -442,8 +403,8 @@ def rival_of(
         return Scored(rival, "", None, problem=str(error))
     if not scores:
         return None
-    best = max(scores, key=lambda name: scores[name][0])
-    return Scored(f"baseline {best}" if directory.name == BASELINES else best, "", scores[best][1])
+    name = max(scores, key=lambda name: scores[name][0])
+    return Scored("baseline " * (directory.name == BASELINES) + name, "", scores[name][1], system=name)
 
 
 TAG = "latency"
@@ -460,12 +421,11 @@ def latency_of(registry: Registry, version: Version, classifier: Classifier, row
     candidate cannot be measured again until it is below the limit."""
     chosen = [rows[index] for index in spaced(len(rows), LATENCY_ROWS)]
     conditions = f"{len(chosen)} rows, {processor_name(Path('/proc/cpuinfo')) or 'unknown processor'}"
-    try:
-        stored = dict(json.loads(version.tags.get(TAG, "{}")))
-        if (values := stored.get(conditions)) is not None:
-            return Latency(values["median"], tuple(values["rounds"]), conditions)
-    except (ValueError, KeyError, TypeError):
-        stored = {}
+    stored: dict[str, Any] = {}
+    with suppress(ValueError, KeyError, TypeError):
+        # Also what was measured since the version was read.
+        stored = dict(json.loads(registry.get(version.name, version.number).tags.get(TAG, "{}")))
+        return Latency(**stored[conditions], conditions=conditions)
     if not chosen:
         return None
     measured = measure_latency(classifier, chosen, conditions=conditions)

@@ -1,6 +1,6 @@
 """The promotion rule: whether a challenger replaces the champion.
 
-`decide` is a pure function of measurements: it reads no file and changes no state. `components.registry.aliases` moves
+`decide` is a pure function of measurements: it reads no file and changes no state. `components.registry.ledger` moves
 the alias. Both systems are artifacts: the only variance of the gain is that between samples of test clusters
 (`components.data.scoring.intervals`); there are no random numbers. The first row that applies gives the verdict:
 
@@ -30,14 +30,26 @@ Bounds are one-sided at the error `rule.error_of(test_uses, budget)`. Of many sm
 16 slices of 50 to 200 rows, a challenger that is 3 points better on every slice would be rejected about half the time.
 A slice that is not named therefore leads to rejection only if its loss is significant (at 1 - confidence, with a
 Bonferroni correction for the number of slices); any other loss is listed among the reasons.
+
+How often test rows have been used for decisions. The k-th comparison has the error `rule.error_of(k, budget)`, so
+that the probability of any false promotion is bounded however many there are.
+
+Test rows change: a nightly run adds some, labels are corrected. The count goes on unless more than half of the rows are
+new since its first comparison. Then k begins at 1, with what the comparisons before have left of the error budget: the
+rows that stayed have been used. Rows that are all new have a budget of their own.
+
+Rows are recognised by a sketch (Broder 1997, bottom-k): the smallest `SKETCH` digests of the rows. Up to so many rows
+it is exact; of more, the share of new rows is estimated with a standard error of at most 0.05.
 """
 
+import hashlib
+import json
 import math
 from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from statistics import NormalDist
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 import numpy as np
 from pydantic import TypeAdapter
@@ -56,6 +68,7 @@ from components.data.scoring.intervals import (
     sampling_variance,
     sizes_of,
 )
+from components.data.tasks.data import Fields
 from components.settings.registry import Mode, PromotionRule
 
 Verdict = Literal["promote", "reject", "inconclusive", "unchanged"]
@@ -93,7 +106,7 @@ class Latency:
 @dataclass(frozen=True)
 class Scored:
     """A model version or baseline, and its predictions of the test rows. `statistics`: (N, K) statistics of the task's
-    scoring; None if the model could not be scored."""
+    scoring; None if the model could not be scored. `system`: its name in results, if it has one."""
 
     name: str
     digest: str
@@ -101,6 +114,7 @@ class Scored:
     latency: Latency | None = None
     problem: str = ""
     rolled_back: bool = False
+    system: str = ""
 
 
 @dataclass(frozen=True)
@@ -267,15 +281,18 @@ class Decision:
     Attributes:
         candidate_score: score of the candidate; None without a comparison, as all fields below. The bounds and the
             fields after them are None if there are too few clusters.
-        test_uses: number of distinct comparisons on these test rows, this one included (`uses.Use`).
+        test_uses: number of distinct comparisons on these test rows, this one included (`Use`).
         units: "clusters" or "rows", of which `count` were compared.
         detectable: minimal detectable effect: the true gain beyond the threshold that is shown with 80% power.
         labels_needed: number of units at which a gain of the observed size is shown with 80% power; None if the gain
             does not exceed the threshold.
         candidate, champion: {name, version, digest, latency_ms: {median, rounds, conditions} or null} of the versions.
-        test: {digest, rows, sketch} (`components.registry.uses`).
+        test: {digest, rows, sketch} (`sketch_of`).
         recipe: `components.registry.explain.Evaluated.recipe_difference`.
         first: whether the candidate is compared with chance because no model is shown to be better.
+        rival: system that the candidate was compared with; empty: the constant prediction.
+        story: which model is the current one and why, in one sentence; set with the fields after it by `Contest.told`.
+        served: {version, system, evaluated (whether it is a model of the run)} or null.
     """
 
     verdict: Verdict
@@ -302,6 +319,10 @@ class Decision:
     warnings: tuple[str, ...] = ()
     recipe: str = ""
     first: bool = False
+    rival: str = ""
+    story: str = ""
+    alias_after: str | None = None
+    served: Mapping[str, Any] | None = None
 
     @classmethod
     def of(cls, stored: Mapping[str, Any]) -> "Decision":
@@ -334,7 +355,7 @@ def decide(
     """Decide whether a challenger is promoted, by the table above.
 
     Args:
-        test_uses: number of the comparison on these test rows; `budget`: what is left of the error (`uses.Use`).
+        test_uses: number of the comparison on these test rows; `budget`: what is left of the error (`Use`).
         baseline: the best baseline; compared with only if there is no champion.
 
     Raises:
@@ -347,14 +368,14 @@ def decide(
         rows = replace(rows, slices=None)
     if settled := _settled(candidate, champion, other, rule, metric=metric, rows=len(rows)):
         verdict, reason = settled
-        return Decision(verdict, rule.mode, metric, other.name, (reason,))
+        return Decision(verdict, rule.mode, metric, other.name, (reason,), rival=other.system)
     ours, theirs, clusters = candidate.statistics, other.statistics, rows.clusters
     assert ours is not None
     assert theirs is not None
     if not len(rows) == ours.shape[0] == theirs.shape[0]:
         raise ValueError(f"{len(rows)} rows, {ours.shape[0]} and {theirs.shape[0]} predictions")
     gain = compare(theirs, ours, clusters, scoring=rows.scoring, metric=metric)
-    decision = Decision("inconclusive", rule.mode, metric, other.name, ())
+    decision = Decision("inconclusive", rule.mode, metric, other.name, rival=other.system)
     # No comparison with NaN is true, so that such a gain would pass the checks below.
     for scored, score in ((candidate, gain.candidate), (other, gain.other)):
         if not math.isfinite(score):
@@ -377,8 +398,10 @@ def decide(
     changes = slice_changes(rows, theirs, ours, rule, metric, decision.alpha)
     speed = _faster(candidate, other, rule) if rule.mode == "latency" else (True, "")
     decision = _bounded(replace(decision, slices=changes), gain, rule, len(rows), speed)
-    warning = _beyond(candidate, rule)
-    return replace(decision, reasons=(*decision.reasons, *([warning] if warning else [])))
+    if over := _over(candidate, rule):
+        warning = f"warning: {over}; up to {LATENCY_MARGIN:.0%} more is the error of measuring it"
+        decision = replace(decision, reasons=(*decision.reasons, warning))
+    return decision
 
 
 def _settled(
@@ -396,27 +419,23 @@ def _settled(
     if limit is not None and latency is None:
         return "reject", f"{candidate.name}: latency was not measured, and the rule limits it to {limit:g} ms"
     if limit is not None and latency is not None and latency.median > (1 + LATENCY_MARGIN) * limit:
-        return "reject", f"{_takes(candidate, latency, limit)}; raise it if a better score is worth the time"
+        return "reject", f"{_over(candidate, rule)}; raise it if a better score is worth the time"
     if other.statistics is None:
         name = f"champion {other.name}" if champion is not None else other.name
         return "inconclusive", f"{name} could not be scored: {other.problem}"
     return None
 
 
-def _takes(candidate: Scored, latency: Latency, limit: float) -> str:
+def _over(candidate: Scored, rule: PromotionRule) -> str:
+    """That a model exceeds the limit of latency; empty if it does not."""
+    latency, limit = candidate.latency, rule.latency_ms
+    if limit is None or latency is None or latency.median <= limit:
+        return ""
     conditions = f" ({latency.conditions})" if latency.conditions else ""
     return (
         f"{candidate.name} takes {latency.median:.1f} ms of a processor per text, more than promote.latency_ms: "
         f"{limit:g}{conditions}"
     )
-
-
-def _beyond(candidate: Scored, rule: PromotionRule) -> str:
-    """The warning of a model that exceeds the limit of latency within its margin; empty without one."""
-    latency, limit = candidate.latency, rule.latency_ms
-    if limit is None or latency is None or latency.median <= limit:
-        return ""
-    return f"warning: {_takes(candidate, latency, limit)}; up to {LATENCY_MARGIN:.0%} more is the error of measuring it"
 
 
 def _bounded(
@@ -535,3 +554,75 @@ def _faster(candidate: Scored, other: Scored, rule: PromotionRule) -> tuple[bool
     if highest < math.log1p(-FASTER):
         return True, f"{measured}: at least {1 - math.exp(highest):.0%} faster"
     return False, f"{measured}: not significantly faster by at least {FASTER:.0%}"
+
+
+#: Number of digests of a sketch, and characters of a digest.
+SKETCH: Final = 200
+DIGITS: Final = 12
+#: Share of new rows above which the count begins anew.
+NEW: Final = 0.5
+
+#: (digest of the candidate, digest of the champion or name of the baseline, metric, mode).
+Comparison = tuple[str, str, str, str]
+
+
+@dataclass(frozen=True)
+class Use:
+    """Which comparison on test rows this is, from 1, and what is left of the error budget, at most 1."""
+
+    number: int = 1
+    budget: float = 1.0
+
+
+def sketch_of(rows: Sequence[Fields]) -> str:
+    """The sketch of N rows, whatever their order and labels."""
+    digests = {hashlib.sha256(json.dumps([*row]).encode()).hexdigest()[:DIGITS] for row in rows}
+    return "".join(sorted(digests)[:SKETCH])
+
+
+def share_of_new(first: str, now: str) -> float:
+    """The share of the rows of one sketch that another one, of earlier rows, lacks."""
+    before, after = ([text[start : start + DIGITS] for start in range(0, len(text), DIGITS)] for text in (first, now))
+    # Beyond the last digest of a full sketch, nothing is known of its rows.
+    limit = min((part[-1] for part in (before, after) if len(part) >= SKETCH), default="g")
+    inside = {digest for digest in after if digest <= limit}
+    return len(inside - set(before)) / len(inside) if inside else 1.0
+
+
+def use_of(earlier: Sequence[Mapping[str, Any]], *, digest: str, sketch: str, comparison: Comparison) -> Use:
+    """The use of the test rows by a comparison. A repeated one has the number of its first occurrence: nothing new is
+    learned from the rows.
+
+    Args:
+        earlier: the decisions of the same kind, the oldest first, as in decision.json.
+        digest: of the version of the test rows, by which decisions without a sketch are recognised.
+    """
+    count, first, budget = 0, ("", ""), 1.0
+    seen: dict[Comparison, Use] = {}
+    for decision in (*earlier, None):
+        test = {"digest": digest, "sketch": sketch} if decision is None else decision.get("test") or {}
+        if decision is not None and decision.get("gain") is None:
+            continue
+        now = str(test.get("digest")), str(test.get("sketch") or "")
+        new = 0.0 if not count or now[0] == first[0] or not (now[1] and first[1]) else share_of_new(first[1], now[1])
+        if new > NEW:
+            # The errors 1 / (k (k + 1)) of the first k comparisons sum to k / (k + 1).
+            budget = 1.0 if new == 1 else budget / (count + 1)
+            count = 0
+            seen.clear()
+        if not count:
+            first = now
+        made = comparison if decision is None else _comparison(decision)
+        if made not in seen:
+            count += 1
+            seen[made] = Use(count, budget)
+    return seen[comparison]
+
+
+def _comparison(decision: Mapping[str, Any]) -> Comparison:
+    return (
+        str((decision.get("candidate") or {}).get("digest")),
+        str((decision.get("champion") or {}).get("digest") or decision.get("against")),
+        str(decision.get("metric")),
+        str(decision.get("mode", "superiority")),
+    )

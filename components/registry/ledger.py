@@ -3,9 +3,9 @@
 
 All hosts, clones and addresses of one tracking database share its entries. They are totally ordered, and a position is
 written once: a change names the changes that its writer has seen, and of several simultaneous writers exactly one wins.
-A change is recorded, applied to the alias, and marked as done; the next process completes what a crash has left
-(`aliases.observe`). MLflow sets an alias without a condition, so a writer reads the ledger again after it has set the
-alias.
+A change is recorded, applied to the alias that names the champion, and marked as done; the next process completes what
+a crash has left (`observe`). MLflow sets an alias without a condition, so a writer reads the ledger again after it has
+set the alias. The commands `rollback` and `assign` take no lock; a retraining that is running sees the change.
 
 | event     | keys of an entry                                                                                         |
 |-----------|----------------------------------------------------------------------------------------------------------|
@@ -20,16 +20,17 @@ import json
 import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Literal
 
 from components.core.environment import who
-from components.core.errors import RegistryError
+from components.core.errors import ConfigError, RegistryError
 from components.core.masking import masked_json
 from components.core.measurements import run_id
 from components.core.steps import step
 from components.registry.reading import LEDGER, Reading
-from components.registry.version import PREFIX, Version
+from components.registry.version import PREFIX, Version, numbered
+from components.settings.registry import RegistrySettings, with_models
 
 if TYPE_CHECKING:
     from components.registry.tracking import Registry
@@ -38,8 +39,8 @@ if TYPE_CHECKING:
 SCHEMA = 2
 #: Marks of a change: applied by its own writer, by another process, or not at all.
 OWN, RECOVERED, ABANDONED = "own", "recovered", "abandoned"
-#: Tags of versions, for people: the time of a rollback, and the certificate of documents that were removed since.
-ROLLED_BACK, TAINTED = "rolled_back", "tainted"
+#: Tag of a version, for people: the certificate of documents that were removed since.
+TAINTED = "tainted"
 
 #: Keys of an entry whose values are free text, in which passwords are masked.
 FREE_TEXT = frozenset({"reasons", "reason", "warnings", "recipe", "story"})
@@ -47,6 +48,9 @@ FREE_TEXT = frozenset({"reasons", "reason", "warnings", "recipe", "story"})
 Action = Literal["promote", "rollback", "assign", "hand"]
 #: `rollback` and `assign` are the commands of a person, `hand` is a move in MLflow.
 BY_PERSON = ("rollback", "assign", "hand")
+
+#: Upper limit of the time between the record of a change and its writer's last request to set the alias.
+LATE = timedelta(minutes=10)
 
 
 class OvertakenError(RegistryError):
@@ -206,9 +210,8 @@ class Ledger:
                 change.position for change in seen.changes
             ]:
                 before, now = (part.last["after"] if part.last else "none" for part in (seen, state))
-                raise OvertakenError(
-                    f"{model}@{alias}: was moved from version {before} to {now} meanwhile; run this again"
-                )
+                what = f"{model}@{alias}: was moved from version {before} to {now} meanwhile"
+                raise OvertakenError(what, do="run this again")
             position = entries[-1].position + 1 if entries else 1
             if self._log.append(position, text, identifier=identifier):
                 stored = self._log.read()[0].get(position)
@@ -293,27 +296,186 @@ def taint_in_words(entry: Entry) -> str:
     return f"has learned from {documents} {when}"
 
 
-def in_words(entry: Entry, *, reasons: bool = True) -> str:
-    """An entry as a sentence, without its time; `reasons`: whether the reasons of a change are given."""
-    by = f"by {entry.by}" + (f" in run {entry.run}" if entry.run else "")
-    subject = f"{entry.model}@{entry.alias}"
-    if entry.event == "decision":
-        decision = entry["decision"]
-        candidate, champion = (decision.get(key) or {} for key in ("candidate", "champion"))
-        against = f"version {champion['version']}" if champion else decision.get("against", "no champion")
-        what = f"version {candidate.get('version', '?')} against {against}: {decision['verdict']}"
-        return f"{subject}: {what}, decided {by}: {'; '.join(decision.get('reasons', []))}"
-    if entry.event == "taint":
-        what = f"{entry['reason']} {by} (certificate {entry['certificate']})"
-        return f"{what}; tainted: {', '.join(entry['tainted']) or 'no version'}"
-    before, after = entry["before"], entry["after"]
-    over = f"over version {before}" if before is not None else "as the first one"
-    what = {
-        "promote": f"version {after} promoted {over}",
-        "rollback": f"version {after} restored, version {before} rolled back",
-        "assign": f"version {after} chosen {over}",
-        "hand": f"version {after} set by hand in MLflow {over}, found",
-    }.get(entry["action"], f"version {after} set {over}")
-    lost = "a change was not applied: " if entry.mark == ABANDONED else ""
-    because = "; ".join(entry["reasons"]) if reasons else ""
-    return ": ".join(filter(None, [subject, f"{lost}{what} {by}", because]))
+def observe(
+    ledger: Ledger, *, model: str, alias: str, missing_ok: bool = False
+) -> tuple[State, Version | None, list[str]]:
+    """Compare an alias with the ledger: complete what another process has begun, and record what a person has changed
+    in MLflow.
+
+    Args:
+        missing_ok: whether a deleted champion is returned as None instead of being an error.
+
+    Returns:
+        (state, version that the alias points to or None if nothing was promoted yet, one sentence per completed,
+        abandoned or hand-made change).
+
+    Raises:
+        RegistryError: the champion or its alias was deleted.
+    """
+    registry, sentences = ledger.registry, list[str]()
+    while True:
+        state = ledger.state(model, alias)
+        present, last = registry.alias(model, alias), state.last
+        number = present.number if present is not None else None
+        begun = last if last is not None and not last.mark else None
+        what = (
+            f"interrupted {begun['action']} of {model} from version {begun['before'] or 'none'} to {begun['after']}"
+            if begun
+            else ""
+        )
+        if last is not None and present is not None and is_version(present, last["after"], last["after_digest"]):
+            if begun is not None:
+                ledger.mark(begun, RECOVERED)
+                sentences.append(f"{what}: finished")
+            return state, present, sentences
+        if begun is not None and number == begun["before"]:
+            if (intended := registry.find_number(model, begun["after"])) is not None:
+                registry.set_alias(model, alias, intended)
+                continue
+            ledger.mark(begun, ABANDONED)
+            sentences.append(f"{what}: abandoned, version {begun['after']} was deleted")
+        elif last is not None and present is not None and _is_late(state, present):
+            if (intended := registry.find_number(model, last["after"])) is None:
+                raise RegistryError(missing_champion(registry, state))
+            registry.set_alias(model, alias, intended)
+        elif present is not None and begun is not None:
+            ledger.mark(begun, ABANDONED)
+            sentences.append(f"{what}: abandoned, the alias now points to version {number}")
+        elif present is not None:
+            try:
+                entry = _change(ledger, state, "hand", present, reasons=["the alias differed from the last entry"])
+            except OvertakenError:
+                continue
+            ledger.mark(entry, OWN)
+            sentences.append(f"{model}@{alias}: version {number} was set by hand in MLflow; it is respected")
+        elif last is None or missing_ok:
+            return state, None, sentences
+        else:
+            raise RegistryError(missing_champion(registry, state))
+
+
+def _is_late(state: State, present: Version) -> bool:
+    """Whether the alias may have been set by a writer whose change was superseded meanwhile."""
+    recently = datetime.now(UTC) - LATE
+    return any(
+        change.mark != OWN and change.time > recently and is_version(present, change["after"], change["after_digest"])
+        for change in state.changes[:-1]
+    )
+
+
+def _change(
+    ledger: Ledger, state: State, action: Action, after: Version, *, reasons: Sequence[str], vetoes: Sequence[str] = ()
+) -> Entry:
+    facts = {
+        "action": action,
+        "before": state.last["after"] if state.last is not None else None,
+        "after": after.number,
+        "before_digest": state.last["after_digest"] if state.last is not None else "",
+        "after_digest": after.digest,
+        "reasons": list(reasons),
+        "vetoes": list(vetoes),
+    }
+    return ledger.append("change", model=state.model, alias=state.alias, facts=facts, seen=state)
+
+
+def move(
+    ledger: Ledger,
+    state: State,
+    *,
+    action: Action,
+    after: Version,
+    reasons: Sequence[str],
+    vetoes: Sequence[str] = (),
+) -> State:
+    """Record a change and set the alias.
+
+    Args:
+        vetoes: content digests that are not promoted automatically from now on.
+
+    Returns:
+        The state afterwards. Its last change is another one if that was recorded meanwhile.
+
+    Raises:
+        OvertakenError: another change was recorded since `state`; nothing was changed.
+    """
+    registry, model, alias = ledger.registry, state.model, state.alias
+    change = _change(ledger, state, action, after, reasons=reasons, vetoes=vetoes)
+    present = registry.alias(model, alias)
+    if present is not None and present.number not in (change["before"], change["after"]):
+        ledger.mark(change, ABANDONED)
+        what = f"{model}@{alias}: the alias was moved to version {present.number} by hand meanwhile"
+        raise OvertakenError(what, do="run this again")
+    newest = change
+    while True:
+        registry.set_alias(model, alias, registry.get(model, newest["after"]))
+        recorded = ledger.state(model, alias)
+        # Another process may have recorded and applied a newer change before the request above.
+        if recorded.last is None or recorded.last.position == newest.position:
+            break
+        newest = recorded.last
+    ledger.mark(change, OWN)
+    Reading(registry.settings, registry=registry).renew()
+    return recorded
+
+
+def _opened(settings: RegistrySettings, task: str) -> tuple[Ledger, State, Version | None]:
+    """The ledger, the state of a task's alias, and the version that it points to, if any."""
+    from components.registry.tracking import connect  # imports MLflow
+
+    ledger = Ledger(connect(with_models(settings)))
+    state, present, _ = observe(ledger, model=settings.model_name(task), alias=settings.alias, missing_ok=True)
+    return ledger, state, present
+
+
+def rollback(settings: RegistrySettings, task: str, *, to: str = "", reason: str = "") -> list[str]:
+    """Restore an earlier champion of a task; lines for the user. The contents of the champions after it are vetoed:
+    they are not promoted automatically any more, even if they are registered again. `to`: version number; by default
+    the previous champion that exists and is not vetoed. Raises RegistryError: there is no champion, no previous one, or
+    `to` was not a champion, was deleted or is tainted."""
+    ledger, state, _ = _opened(settings, task)
+    registry, model = ledger.registry, state.model
+    if state.last is None:
+        raise RegistryError(f"{model}: has no champion to roll back")
+    *earlier, (number, digest) = state.champions
+    lines: list[str] = []
+    tainted: dict[str, str] = {}
+    for index, (candidate, content) in reversed(list(enumerate(earlier))):
+        if candidate == number or (content and (content == digest or (content in state.vetoes and not to))):
+            continue
+        if to and candidate != to:
+            continue
+        version = registry.find_number(model, candidate)
+        if version is None or not is_version(version, candidate, content):
+            lines.append(f"version {candidate} was deleted and is passed over")
+        elif (taint := state.tainted.get(version.digest)) is not None:
+            tainted[candidate] = f"version {candidate} {taint_in_words(taint)}"
+        else:
+            vetoes = {content for _, content in state.champions[index + 1 :] if content and content != version.digest}
+            reasons = [reason.strip()] if reason.strip() else []
+            move(ledger, state, action="rollback", after=version, reasons=reasons, vetoes=sorted(vetoes))
+            return [*lines, f"{model}@{state.alias}: version {candidate} restored, version {number} rolled back"]
+    what = "; ".join(tainted.values())
+    what = what or (f"version {to} is no champion before version {number} that exists" if to else "")
+    what = what or f"no champion is recorded before version {number} that still exists"
+    others = ", ".join(dict.fromkeys(candidate for candidate, _ in reversed(earlier) if candidate != number))
+    hint = f" (champions: {others})" if others else ""
+    raise RegistryError(f"{model}: {what}{hint}; choose one with `headstart promote --version V --reason TEXT`")
+
+
+def assign(settings: RegistrySettings, task: str, *, version: str, reason: str, force: bool = False) -> str:
+    """Make a version the champion of a task without a comparison; a line for the user. It stays until a new candidate
+    is better. `force`: whether a version that has learned from removed documents is accepted."""
+    if not reason.strip():
+        raise ConfigError("--reason: is empty; say why this version becomes the champion")
+    ledger, state, present = _opened(settings, task)
+    where = f"{state.model}@{state.alias}"
+    chosen = numbered(ledger.registry, state.model, version)
+    if not chosen.digest or chosen.tags.get("kind") != "classifier":
+        raise RegistryError(f"{chosen.label}: was not registered by Headstart as a classifier; choose another version")
+    if present is not None and present.number == chosen.number:
+        raise RegistryError(f"{where}: version {version} is the champion already")
+    if (taint := state.tainted.get(chosen.digest)) is not None and not force:
+        raise RegistryError(f"{chosen.label} {taint_in_words(taint)}; choose another version, or add --force")
+    before = f"version {state.last['after']} was" if state.last is not None else "there was none"
+    move(ledger, state, action="assign", after=chosen, reasons=[reason.strip()])
+    return f"{where}: version {chosen.number} is the champion, {before}"

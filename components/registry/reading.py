@@ -56,7 +56,8 @@ class Reading:
 
     def __init__(self, settings: RegistrySettings, folder: Path = Path(), registry: Registry | None = None) -> None:
         self.settings, self.address, self._folder = settings, masked(settings.address), folder
-        self._database = database_of(settings, folder)
+        self._database = database_of(settings, folder) or Path()
+        self._file = self._database.parent / STATE / f"{self._database.name}.json"
         self._state = _state_of(self._database)
         self._answers: dict[str, Any] = self._stored()
         if registry is not None:
@@ -94,7 +95,7 @@ class Reading:
         self._state, self._answers = _state_of(self._database), {}
         if self._state is None:
             return
-        self.log(LEDGER).read()
+        self.read_log(LEDGER)
         for name in self.models():
             self.versions(name)
             if (version := self.alias(name, self.settings.alias)) is not None:
@@ -108,11 +109,6 @@ class Reading:
             self._answers[call] = answers.dump_python(answer, mode="json")
             self._store()
         return answers.validate_python(self._answers[call])
-
-    @property
-    def _file(self) -> Path:
-        assert self._database is not None
-        return self._database.parent / STATE / f"{self._database.name}.json"
 
     def _stored(self) -> dict[str, Any]:
         if self._state is not None:
@@ -130,14 +126,14 @@ class Reading:
                 write_atomic(self._file, json.dumps({"state": self._state, "answers": self._answers}))
 
 
-def _state_of(database: Path | None) -> list[int] | None:
+def _state_of(database: Path) -> list[int] | None:
     """Size, time and file change counter (bytes 24 to 27 of a SQLite file) of a database; None if it has changes in
-    another file, or does not exist."""
-    if database is None or database.with_name(f"{database.name}-wal").exists():
-        return None
+    another file, or does not exist, as the empty path of a server."""
     try:
+        if database.with_name(f"{database.name}-wal").exists():
+            return None
         with database.open("rb") as file:
             head, stat = file.read(28), database.stat()
-    except OSError:
+    except (OSError, ValueError):
         return None
     return [stat.st_size, stat.st_mtime_ns, int.from_bytes(head[24:28], "big")]

@@ -92,22 +92,16 @@ class Candidate:
     """A model to register.
 
     Attributes:
-        section: of the settings that made it.
+        start: initialisation of the encoder, and how it is continued (`System.variant`); of a words model its system.
         computed_from: of an encoder: block of the model that its weights were computed from.
-        system, part: of a classifier: name of its system in results, and its folder below `directory`.
         teachers: of a student: the systems whose predictions it has learned.
     """
 
     job: RegisterJob
-    name: str
-    directory: Path
     family: str
     start: str
-    section: str
     task: str | None = None
     computed_from: str = ""
-    system: str = ""
-    part: str = CLASSIFIER
     teachers: tuple[str, ...] = ()
 
     @property
@@ -115,18 +109,45 @@ class Candidate:
         return "encoder" if self.task is None else "classifier"
 
     @property
+    def cost(self) -> int:
+        """Rank by the cost of training and serving: words, head on a frozen encoder, fine-tuned."""
+        return 0 if self.family == WORDS else 1 if self.start.endswith(FROZEN) else 2
+
+    @property
+    def system(self) -> str:
+        """Of a classifier: its name in results."""
+        name = self.start if self.family == WORDS else f"{self.family}-{self.start}"
+        return "" if self.task is None else name
+
+    @property
+    def section(self) -> str:
+        """Section of the settings that made it."""
+        if self.task is not None:
+            return "finetune" if self.cost else "baseline"
+        return "static" if self.computed_from else "pretrain" if self.start == "pretrained" else "adapt"
+
+    @property
+    def name(self) -> str:
+        """Name of the registered model."""
+        return f"{self.job.registry.prefix}-{self.task or f'{self.family}-{self.start}'}"
+
+    @property
+    def directory(self) -> Path:
+        """Output of the stage that made it."""
+        if self.task is None:
+            return self.job.out / "encoder" / self.family / self.start
+        folder = self.system.removesuffix(FROZEN) if self.cost else BASELINES
+        return self.job.out / "finetuned" / self.task / folder
+
+    @property
     def model(self) -> Path:
         """Directory of the model within its stage's output."""
-        return self.directory if self.task is None else self.directory / self.part
+        part = FROZEN_CLASSIFIER if self.cost == 1 else CLASSIFIER
+        return self.directory if self.task is None else self.directory / part
 
     @cached_property
     def content(self) -> Manifest:
         return model_content(self.model, kind=self.kind)
-
-    @property
-    def cost(self) -> int:
-        """Rank by the cost of training and serving: words, head on a frozen encoder, fine-tuned."""
-        return 0 if self.family == WORDS else 1 if self.part == FROZEN_CLASSIFIER else 2
 
     @property
     def key(self) -> Key:
@@ -144,19 +165,16 @@ class Candidate:
     @property
     def parent(self) -> Key | None:
         """Key of the model that this one was initialised or computed from; None for random weights."""
-        encoder: str | None = None
-        family = self.computed_from or self.family
+        system, encoder = System.of(self.family, self.start), ""
         if self.computed_from:
-            encoder = self.start
-        elif self.task is None:
-            before = {"adapted": "pretrained"}
-            encoder = "adapted" if self.start.startswith(TASK_ADAPTED) else before.get(self.start)
-        elif self.family != WORDS:
-            system = System.of(self.family, self.start)
+            return (self.computed_from, self.start, None)
+        if self.task is None:
+            encoder = "pretrained" if self.start == "adapted" else "adapted" * self.start.startswith(TASK_ADAPTED)
+        elif self.cost:
             if system.way == "after":
                 return (self.family, system.start, system.group)
             encoder = f"{TASK_ADAPTED}-{self.task}" if system.start == TASK_ADAPTED else system.start
-        return None if encoder in (None, "scratch", VECTORS) else (family, encoder, None)
+        return None if encoder in ("", "scratch", VECTORS) else (self.family, encoder, None)
 
     def record(self, lineage: Lineage, models: Sequence[Candidate], versions: Mapping[Key, Version]) -> Record:
         """What is stored with its version, given the models before it and their versions."""
@@ -171,7 +189,8 @@ class Candidate:
                 "`headstart champion --history` say since when and why."
             )
         tags = {"digest": self.content.digest} | {key: value or "" for key, value in self.identity.items()}
-        tags |= {"parent": parent.label if parent else "", "parent_digest": parent.digest if parent else ""}
+        tags |= {"parent": parent.label} if parent else {}
+        tags |= {"teacher": ", ".join(version.label for version in teachers)} if teachers else {}
         evaluated = Evaluated.read(job.out / "evaluation" / str(self.task))
         rows = job.out / "examples" / str(self.task)
         digest = read_facts(rows).digests["test"] if rows.is_dir() else ""
@@ -179,27 +198,13 @@ class Candidate:
             run_name=(directory if self.cost == 2 else self.model).relative_to(job.out).as_posix(),
             metrics=self._metrics(evaluated),
             parameters=dict(flatten(job.parameters.get(self.section, {}).get(self.family, {}))),
-            datasets=lineage.datasets(directory),
-            tags={**tags, **self._teacher_tags(teachers), **lineage.tags(directory)},
-            provenance=provenance(lineage, out=job.out, output=directory, parent=parent, teachers=teachers),
-            description="\n\n".join(self._description(lineage, evaluated, parent, teachers)),
+            datasets=lineage.data_of(directory),
+            tags=tags | lineage.tags(directory),
+            provenance=provenance(lineage, out=job.out, output=directory),
+            description="\n\n".join(self._description(evaluated)),
             about=about,
             tested=(f"{self.task}, test", digest[:36]) if digest else None,
         )
-
-    def _teacher_tags(self, teachers: list[Version]) -> dict[str, str]:
-        """Tags of a student: the versions, systems and digests of its teachers, and the imported models among these."""
-        if not self.teachers:
-            return {}
-        blocks = dict.fromkeys(version.tags["family"] for version in teachers)
-        names = dict.fromkeys(name for block in blocks for name in (block, *self.job.parents.get(block, [])))
-        sources = [self.job.parameters["pretrain"].get(name, {}) for name in names]
-        return {
-            "teacher": ", ".join(version.label for version in teachers),
-            "teacher_system": ", ".join(self.teachers),
-            "teacher_digest": ", ".join(version.digest for version in teachers),
-            "teacher_source": ", ".join(f"{each['source']} {each['digest']}" for each in sources if each.get("source")),
-        }
 
     def _metrics(self, evaluated: Evaluated) -> dict[str, float]:
         """Scores of a classifier on test (`test.`), its score of selection (`dev.`), and leaks. What its stage has
@@ -214,10 +219,8 @@ class Candidate:
             | {f"leakage.test.{kind}": float(copies[kind]) for kind in ("exact", "near") if kind in copies}
         )
 
-    def _description(
-        self, lineage: Lineage, evaluated: Evaluated, parent: Version | None, teachers: list[Version]
-    ) -> Iterator[str]:
-        """A version in words: what it is, the data that it has learned from, its score on test."""
+    def _description(self, evaluated: Evaluated) -> Iterator[str]:
+        """A version in words: what it is, and its score on test."""
         if self.task is None:
             yield f"Language model {self.family}, {self.start}."
         else:
@@ -225,13 +228,6 @@ class Candidate:
             budget = "" if (labels := facts.get("budget")) is None else f", with the label budget {budget_name(labels)}"
             seeds = f", seeds {', '.join(map(str, facts['seeds']))}" if facts.get("seeds") else ""
             yield f"Model of the task {self.task}: {self.system}, {WAYS[self.cost]}{budget}{seeds}."
-        if parent is not None:
-            yield f"Initialised from {parent.label}."
-        if self.teachers:
-            labels = f" ({', '.join(teacher.label for teacher in teachers)})" if teachers else ""
-            yield f"Learned from the predictions of {', '.join(self.teachers)}{labels}."
-        data = lineage.data_of(self.directory)
-        yield f"Data: {', '.join(f'{path} (version {digest[:12]})' for path, digest in data.items()) or 'unknown'}."
         if artifact := evaluated.artifact(self.system):
             content, main = evaluated.content, evaluated.content["main"]
             yield (
@@ -244,21 +240,16 @@ class Candidate:
 
 def candidates(job: RegisterJob) -> Iterator[Candidate]:
     """The models of a run, parents before children."""
-
-    def encoder(family: str, start: str, section: str, teacher: str = "") -> Candidate:
-        name, directory = f"{job.registry.prefix}-{family}-{start}", job.out / "encoder" / family / start
-        return Candidate(job, name, directory, family, start, section, computed_from=teacher)
-
-    teachers = [name for names in job.parents.values() for name in names]
-    for family in dict.fromkeys([*teachers, *sorted(job.families, key=job.parents.__contains__)]):
-        for start, section in (("pretrained", "pretrain"), ("adapted", "adapt")):
+    computed_from = [name for names in job.parents.values() for name in names]
+    for family in dict.fromkeys([*computed_from, *sorted(job.families, key=job.parents.__contains__)]):
+        teacher = next(iter(job.parents.get(family, ())), "")
+        for start in ("pretrained", "adapted"):
             if start in job.starts:
-                teacher = next(iter(job.parents.get(family, ())), "")
-                yield encoder(family, start, "static" if teacher else section, teacher)
+                yield Candidate(job, family, start, computed_from=teacher)
     for family in job.families:
         for task, starts in job.further.items():
             if TASK_ADAPTED in starts:
-                yield encoder(family, f"{TASK_ADAPTED}-{task}", "adapt")
+                yield Candidate(job, family, f"{TASK_ADAPTED}-{task}")
 
     # The models of intermediate tasks come before those that start from them, and teachers before their students.
     def rank(candidate: Candidate) -> tuple[bool, bool]:
@@ -268,28 +259,19 @@ def candidates(job: RegisterJob) -> Iterator[Candidate]:
 
 
 def _classifiers(job: RegisterJob) -> Iterator[Candidate]:
-    def model(task: str, folder: str, family: str, start: str, section: str = "finetune", **more: Any) -> Candidate:
-        name, directory = f"{job.registry.prefix}-{task}", job.out / "finetuned" / task / folder
-        return Candidate(job, name, directory, family, start, section, task, **more)
-
     for task in job.tasks:
-        finetuned = job.out / "finetuned" / task
         for family in job.families:
             for start in [*job.starts, *job.further.get(task, [])]:
-                system = f"{family}-{start}"
-                yield model(task, system, family, start, system=system)
+                yield Candidate(job, family, start, task)
                 # Not every task has a frozen encoder or a words model.
-                if (finetuned / system / FROZEN_CLASSIFIER / MANIFEST).is_file():
-                    more = {"system": f"{system}{FROZEN}", "part": FROZEN_CLASSIFIER}
-                    yield model(task, system, family, f"{start}{FROZEN}", **more)
-        for system, teachers in job.students.items():
-            group = System.named(system).group
-            students = (System(family, start, "from", group) for family in job.families for start in job.starts)
-            parts = next((student.family, student.variant) for student in students if str(student) == system)
-            yield model(task, system, *parts, system=system, teachers=tuple(teachers))
-        if (finetuned / BASELINES / CLASSIFIER / MANIFEST).is_file():
-            system = str(read_manifest(finetuned / BASELINES / CLASSIFIER).facts["system"])
-            yield model(task, BASELINES, WORDS, system, "baseline", system=system)
+                frozen = Candidate(job, family, f"{start}{FROZEN}", task)
+                yield from [frozen] * (frozen.model / MANIFEST).is_file()
+        for name, teachers in job.students.items():
+            student = System.named(name)
+            yield Candidate(job, student.family, student.variant, task, teachers=tuple(teachers))
+        words = job.out / "finetuned" / task / BASELINES / CLASSIFIER
+        if (words / MANIFEST).is_file():
+            yield Candidate(job, WORDS, str(read_manifest(words).facts["system"]), task)
 
 
 def model_content(directory: Path, *, kind: str) -> Manifest:

@@ -33,6 +33,11 @@ class Version:
         return self.tags.get("digest", "")
 
     @property
+    def system(self) -> str:
+        """Name of the system that it is a model of, in results; empty for encoders and versions of others."""
+        return self.tags.get("system", "")
+
+    @property
     def identity(self) -> dict[str, str]:
         return {"name": self.name, "version": self.number, "digest": self.digest}
 

@@ -1,12 +1,15 @@
 """Chapters of the report about one task: comparison of systems, benefits of transfer, details of the best system."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
+from components.data.scoring import title
 from components.data.tasks.budgets import budget_name
 from components.reporting import figures
+from components.reporting.advice import best_cells
 from components.reporting.figures import Line
-from components.reporting.findings import Chapter, Drawing, Table, cell
+from components.reporting.findings import Chapter, Drawing, Table, cell, interval_of
+from components.settings.section import BASELINE
 
 #: Maximum number of rows in the table of slices.
 SLICES = 20
@@ -20,51 +23,47 @@ RUNS = {
 def scores(task: str, evaluation: dict[str, Any], *, champion: str = "") -> Chapter:
     """Scores of all systems by label budget, their differences and the benefits of transfer: the first figure shows
     the scores, the first table lists them and marks `champion`, the system of the current model."""
-    budgets, title = evaluation["budgets"], evaluation["titles"][evaluation["main"]]
-    chapter = Chapter(f"{task}: comparison of the systems")
+    systems, metric = evaluation["systems"], title(evaluation["main"])
+    largest = labels_at(evaluation["budgets"][-1], evaluation["unit"])
+    chapter = Chapter(f"{task}: comparison of the systems", figures=[comparison(evaluation)])
     chapter.text = [of["text"] for of in evaluation["statements"] if of["kind"] in ("missing", "few")]
     for count, text in RUNS.items():
         counted = [
             f"{system['system']} at {labels_at(each['budget'], evaluation['unit'])}: {number} of {len(each['seeds'])}"
-            for system in evaluation["systems"]
+            for system in systems
             for each in system["budgets"]
             if (number := each.get("training", {}).get(count, 0))
         ]
-        if counted:
-            chapter.text.append(f"{text}: {'; '.join(counted)}.")
+        chapter.text += [f"{text}: {'; '.join(counted)}."] if counted else []
     if differences := _differences(evaluation):
         chapter.text.append(
             "In the tables of differences, row minus column, paired by seed and test row, * marks those whose "
             f"{evaluation['confidence']:.0%} interval, corrected for the number of pairs in the table, excludes 0."
         )
-    curves = label_curves(evaluation)
-    chapter.figures.append(_comparison(evaluation, curves))
-    if training := training_curves(evaluation):
+    curves = {of["system"]: Line.of(of["training_curve"], "epoch", evaluation["main"]) for of in systems}
+    if training := {name: line for name, line in curves.items() if len(line.x) > 1}:
         chosen = "by cross-validation" if evaluation["selection"]["by"] == "budget" else "on dev"
-        svg = figures.lines(training, x_label="epochs of fine-tuning", y_label=f"{title}, {chosen}", among=list(curves))
+        svg = figures.lines(
+            training, x_label="epochs of fine-tuning", y_label=f"{metric}, {chosen}", among=list(curves)
+        )
         caption = (
-            f"{title[0].upper()}{title[1:]} {chosen} during fine-tuning with "
-            f"{labels_at(budgets[-1], evaluation['unit'])}; at epoch 0 only the head is trained."
+            f"{metric[0].upper()}{metric[1:]} {chosen} during fine-tuning with {largest}; at epoch 0 only the head is "
+            "trained."
         )
         chapter.figures.append(Drawing(svg, caption))
     others = [name for name in evaluation["scores"] if name != evaluation["main"]]
-    further = [
-        Table.of(
-            [{key: value for key, value in row.items() if key != "higher"} for row in evaluation["benefits"]],
-            "Benefits of transfer",
-        ),
+    benefits = [{key: value for key, value in row.items() if key != "higher"} for row in evaluation["benefits"]]
+    metrics = [
+        {"system": system["system"]} | {title(name): system["budgets"][-1]["scores"][name] for name in others}
+        for system in (systems if others else ())
+    ]
+    further = (
+        Table.of(benefits, "Benefits of transfer"),
         _ways(evaluation),
         _languages(evaluation),
-        Table.of(
-            [
-                {"system": system["system"]}
-                | {evaluation["titles"][name]: system["budgets"][-1]["scores"][name] for name in others}
-                for system in (evaluation["systems"] if others else ())
-            ],
-            f"Other metrics at {labels_at(budgets[-1], evaluation['unit'])}",
-        ),
-    ]
-    chapter.tables += [
+        Table.of(metrics, f"Other metrics at {largest}"),
+    )
+    chapter.tables = [
         _by_system(evaluation, champion),
         *differences,
         *(table for table in further if table and table.rows),
@@ -77,40 +76,42 @@ def labels_at(budget: int, unit: str) -> str:
     return "all labels" if budget < 0 else f"{budget} {unit}"
 
 
-def label_curves(evaluation: Mapping[str, Any]) -> dict[str, Line]:
-    """System -> primary metric on test with its interval against labels; baselines are dashed."""
-    curves = {}
+def comparison(evaluation: Mapping[str, Any]) -> Drawing:
+    """The primary metric of the systems on test against the number of labels, baselines dashed; with one label budget
+    side by side."""
+    unit, main, curves = evaluation["unit"], evaluation["main"], dict[str, Line]()
     for system in evaluation["systems"]:
-        points = [{"labels": each["labels"]} | each["scores"][evaluation["main"]] for each in system["budgets"]]
-        x, y, low, high = ([point[key] for point in points] for key in ("labels", "mean", "low", "high"))
-        curves[system["system"]] = Line(x, y, low, high, dashed=system["family"] == "baseline")
-    return curves
+        points = [{"labels": each["labels"]} | each["scores"][main] for each in system["budgets"]]
+        curves[system["system"]] = Line.of(points, "labels", dashed=system["family"] == BASELINE)
+    if len(evaluation["budgets"]) > 1:
+        svg = figures.lines(curves, x_label=unit, y_label=title(main), logarithmic=True, ticks=True)
+        return Drawing(svg, "Score against number of labels; the bands are confidence intervals.")
+    entries = {of["system"]: interval_of(of["budgets"][0]["scores"][main]) for of in evaluation["systems"]}
+    svg = figures.ranges(entries, x_label=f"{title(main)}, {labels_at(evaluation['budgets'][0], unit)}")
+    return Drawing(svg, "Scores of the systems with confidence intervals.")
 
 
-def training_curves(evaluation: Mapping[str, Any]) -> dict[str, Line]:
-    """System -> primary metric on the rows of selection against epochs of fine-tuning."""
-    curves = {system["system"]: system["training_curve"] for system in evaluation["systems"]}
-    return {name: _line(of, "epoch", evaluation["main"]) for name, of in curves.items() if len(of) > 1}
-
-
-def _line(points: Iterable[Mapping[str, float]], x: str, y: str) -> Line:
-    return Line([point[x] for point in points], [point[y] for point in points])
+def differences_of(evaluation: Mapping[str, Any], budget: int) -> dict[tuple[str, str], dict[str, Any]]:
+    """(system, other) -> the paired difference at a label budget, {mean, low, high, clear}, in both orders."""
+    pairs = dict[tuple[str, str], dict[str, Any]]()
+    for name, others in evaluation.get("differences", {}).get(str(budget), {}).items():
+        for other, of in others.items():
+            turned = {"mean": -of["mean"], "low": -of["high"], "high": -of["low"]}
+            pairs |= {(name, other): of, (other, name): of | turned}
+    return pairs
 
 
 def _differences(evaluation: dict[str, Any]) -> list[Table]:
     """Matrices of the paired differences of the systems, row minus column, of each label budget."""
     tables = []
     for budget in evaluation["budgets"]:
-        cells: dict[tuple[str, str], str] = {}
-        for name, others in evaluation.get("differences", {}).get(str(budget), {}).items():
-            for other, of in others.items():
-                mark = "*" if of["clear"] else ""
-                cells |= {(name, other): f"{of['mean']:+.3f}{mark}", (other, name): f"{-of['mean']:+.3f}{mark}"}
-        names = [each["system"] for each in evaluation["systems"] if any(each["system"] in pair for pair in cells)]
+        pairs = differences_of(evaluation, budget)
+        cells = {pair: f"{of['mean']:+.3f}{'*' * of['clear']}" for pair, of in pairs.items()}
+        names = [of["system"] for of in evaluation["systems"] if any(of["system"] == name for name, _ in pairs)]
         if names:
             rows = [{"system": name} | {other: cells.get((name, other)) for other in names} for name in names]
             labels = labels_at(budget, evaluation["unit"])
-            tables.append(Table.of(rows, f"Differences of {evaluation['titles'][evaluation['main']]}, {labels}"))
+            tables.append(Table.of(rows, f"Differences of {title(evaluation['main'])}, {labels}"))
     return tables
 
 
@@ -118,52 +119,35 @@ def _by_system(evaluation: dict[str, Any], champion: str) -> Table:
     main, unit, selection = evaluation["main"], evaluation["unit"], evaluation["selection"]
     counted = unit.removeprefix("labelled ").removesuffix(" a class")
     columns = {budget: f"{budget_name(budget)} {counted}" for budget in evaluation["budgets"]}
-    rows, registered = [], []
+    rows = []
     for system in evaluation["systems"]:
         cells = {each["budget"]: cell(each["scores"][main]) for each in system["budgets"]}
         name = f"{system['system']} (current model)" if system["system"] == champion else system["system"]
-        rows.append({"system": name} | {column: cells[budget] for budget, column in columns.items()})
         # Ensembles are not stored.
-        stored = system.get("artifact")
-        score, labels = (cell(stored["scores"][main]), cell(stored["labels"])) if stored else ("", "")
-        registered.append({"registered": score, "its labels": labels})
+        stored = system.get("artifact") or {"scores": {main: None}, "labels": None}
+        registered = {"registered": cell(stored["scores"][main]), "its labels": cell(stored["labels"])}
+        rows.append({"system": name} | {column: cells[of] for of, column in columns.items()} | registered)
     how = f"choices on {selection['rows']:,} labels of dev, in addition to each budget"
     if selection["by"] == "budget":
         how = f"choices by {selection['folds']}-fold cross-validation within each label budget, without other labels"
-    title = evaluation["titles"][main]
+    metric = title(main)
     about = (
-        f"{title[0].upper()}{title[1:]} by {unit} ({evaluation['confidence']:.0%} intervals, mean over "
+        f"{metric[0].upper()}{metric[1:]} by {unit} ({evaluation['confidence']:.0%} intervals, mean over "
         f"{len(evaluation['seeds'])} seeds, {evaluation['rows']['test']:,} test rows; {how})"
     )
+    counts = {row["its labels"] for row in rows} - {""}
     # With all labels, a seed may change nothing: the registered model is that of the row.
-    last = columns[evaluation["budgets"][-1]]
-    if any(of["registered"] not in ("", row[last]) for row, of in zip(rows, registered, strict=True)):
-        counts = {of["its labels"] for of in registered} - {""}
+    last, without = columns[evaluation["budgets"][-1]], {"its labels"}
+    if all(row["registered"] in ("", row[last]) for row in rows):
+        without.add("registered")
+    else:
         about += (
             ". Registered: the average of all seeds of the largest budget, with the rows that any of them has learned "
             "from"
         )
-        if len(counts) == 1:
-            about += f" ({counts.pop()})"
-            registered = [{"registered": of["registered"]} for of in registered]
-        rows = [row | of for row, of in zip(rows, registered, strict=True)]
+        about, without = (f"{about} ({counts.pop()})", without) if len(counts) == 1 else (about, set())
+    rows = [{name: of for name, of in row.items() if name not in without} for row in rows]
     return Table.of(rows, about)
-
-
-def _comparison(evaluation: dict[str, Any], curves: Mapping[str, Line]) -> Drawing:
-    """The scores of the systems against the number of labels; of one label budget, side by side."""
-    unit, title = evaluation["unit"], evaluation["titles"][evaluation["main"]]
-    if len(evaluation["budgets"]) == 1:
-        entries = {
-            name: (line.y[0], line.low[0], line.high[0])
-            for name, line in curves.items()
-            if line.low is not None and line.high is not None
-        }
-        labels = labels_at(evaluation["budgets"][0], unit)
-        svg = figures.ranges(entries, x_label=f"{title}, {labels}")
-        return Drawing(svg, "Scores of the systems with confidence intervals.")
-    svg = figures.lines(curves, x_label=unit, y_label=title, logarithmic=True, ticks=True)
-    return Drawing(svg, "Score against number of labels; the bands are confidence intervals.")
 
 
 def _languages(evaluation: dict[str, Any]) -> Table | None:
@@ -181,7 +165,7 @@ def _languages(evaluation: dict[str, Any]) -> Table | None:
             {"system": system} | {columns[name]: slices[name][main] if name in slices else None for name in languages}
             for system, slices in cells.items()
         ],
-        f"{evaluation['titles'][main]} by language at {labels_at(evaluation['budgets'][-1], evaluation['unit'])}: "
+        f"{title(main)} by language at {labels_at(evaluation['budgets'][-1], evaluation['unit'])}: "
         f"trained on {', '.join(learned)}, tested on {tested}",
     )
 
@@ -192,9 +176,7 @@ def _ways(evaluation: dict[str, Any]) -> Table:
             "system": system["system"],
             evaluation["unit"]: budget_name(each["budget"]),
             "way to learn": of["way"] + (f" ({of['share']:.0%} of the steps)" if 0 < of["share"] < 1 else ""),
-            f"{evaluation['titles'][evaluation['main']]} in selection": "left out"
-            if of["score"] is None
-            else of["score"],
+            f"{title(evaluation['main'])} in selection": "left out" if of["score"] is None else of["score"],
             "tried": of["tried"],
             "kept": of["kept"],
             "seconds": of["seconds"],
@@ -209,18 +191,15 @@ def _ways(evaluation: dict[str, Any]) -> Table:
 def details(task: str, evaluation: dict[str, Any]) -> Chapter:
     """Classes, slices, confusion and calibration of the best system at the largest budget."""
     budget = evaluation["budgets"][-1]
-    name = evaluation["best"][str(budget)]
-    systems = {entry["system"]: entry["budgets"] for entry in evaluation["systems"]}
-    best = next(entry for entry in systems[name] if entry["budget"] == budget)
-    chapter = Chapter(f"{task}: {name} at {labels_at(budget, evaluation['unit'])}, the best system")
+    best = best_cells(evaluation)[-1]
+    chapter = Chapter(
+        f"{task}: {evaluation['best'][str(budget)]} at {labels_at(budget, evaluation['unit'])}, the best system"
+    )
     if best["confusion"]:
         svg = figures.confusion(best["confusion"], evaluation["labels"])
         chapter.figures.append(Drawing(svg, "Confusion matrix, sum over all seeds."))
-    calibrated = {
-        system: _line(points, "confidence", "accuracy")
-        for system, of in systems.items()
-        if (points := of[-1]["calibration"])
-    }
+    systems = {of["system"]: of["budgets"][-1]["calibration"] for of in evaluation["systems"]}
+    calibrated = {name: Line.of(points, "confidence", "accuracy") for name, points in systems.items() if points}
     if calibrated:
         calibrated["perfect"] = Line(x=[0, 1], y=[0, 1], dashed=True)
         svg = figures.lines(calibrated, x_label="confidence", y_label="accuracy", among=list(systems))
@@ -236,7 +215,7 @@ def details(task: str, evaluation: dict[str, Any]) -> Chapter:
     slices = sorted(best["slices"].items(), key=lambda entry: -entry[1]["rows"])[:SLICES]
     shown = [
         {"slice": part, "rows": f"{entry['rows']:.0f}"}
-        | {evaluation["titles"][score]: entry[score] for score in evaluation["scores"][:2]}
+        | {title(score): entry[score] for score in evaluation["scores"][:2]}
         for part, entry in slices
     ]
     tables = [

@@ -1,35 +1,35 @@
 """Figures as SVG text for narrow screens: functions from plain numbers to one `<svg>` element. Equal numbers give equal
 bytes. Names are never parsed as mathematical notation."""
 
+from __future__ import annotations
+
 import io
 import itertools
+import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import matplotlib
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.collections import PathCollection
 from matplotlib.figure import Figure
-from matplotlib.transforms import Bbox
+from matplotlib.ticker import FixedLocator, LogLocator
 
+from components.data.scoring.intervals import Interval
 from components.reporting.marks import marked
 
 # Seven colours of Okabe and Ito (2008), which remain distinguishable with colour blindness, and a brown. Grey is no
 # colour of a curve, because overlapping bands are grey.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#8C510A")
-#: Of points that are shown for context.
-GREY = "#999999"
 INK = "#1b1f24"
 #: Maximum characters per name in a legend with two columns.
 LONG_NAME = 19
 #: Maximum characters of a tick label on a categorical axis; longer names are abbreviated.
 LONGEST_NAME = 36
-#: Minimum gap in pixels between a point and its name, and between two tick labels.
-GAP = 5.0
+#: Maximum number of steps between tick labels.
+TICKS = 8
 # XML cannot represent control characters and surrogates, and matplotlib cannot lay out surrogates.
 _NOT_PRINTABLE = re.compile("[\x00-\x1f\x7f\ud800-\udfff\ufffe\uffff]")
 STYLE = {
@@ -60,15 +60,12 @@ class Line:
     high: Sequence[float] | None = None
     dashed: bool = False
 
-
-@dataclass(frozen=True)
-class Cloud:
-    """Points of one colour with optional `names`; `background` marks points that are shown in grey for context."""
-
-    x: Sequence[float]
-    y: Sequence[float]
-    names: Sequence[str] = ()
-    background: bool = False
+    @classmethod
+    def of(cls, points: Sequence[Mapping[str, float]], x: str, y: str = "mean", *, dashed: bool = False) -> Line:
+        """The curve of points with these keys; with `low` and `high`, the bounds of its interval."""
+        low, high = ([point[key] for point in points if key in point] for key in ("low", "high"))
+        bounds = (low, high) if low != high else (None, None)
+        return cls([point[x] for point in points], [point[y] for point in points], bounds[0], bounds[1], dashed)
 
 
 def lines(
@@ -78,7 +75,6 @@ def lines(
     y_label: str,
     logarithmic: bool = False,
     ticks: bool = False,
-    names: Mapping[float, str] | None = None,
     among: Sequence[str] = (),
 ) -> str:
     """Curves with their intervals.
@@ -112,76 +108,42 @@ def lines(
             axes.set_xscale("log")
         if ticks:
             values = sorted({value for line in series.values() for value in line.x})
-            if names is None:
-                axes.set_xticks(values, [f"{value:.0f}" for value in values])
-            else:
-                labels = [_printable(names[value]) for value in values]
-                axes.set_xticks(values, labels, rotation=30, ha="right")
+            axes.xaxis.set_major_locator(FixedLocator(values, nbins=TICKS))
+            axes.xaxis.set_major_formatter("{x:.0f}")
             axes.minorticks_off()
         axes.set_xlabel(_printable(x_label))
         axes.set_ylabel(_printable(y_label))
-        anchor = (0.5, -0.18 if names is None else -0.42)
-        axes.legend(**_entries(axes), loc="upper center", bbox_to_anchor=anchor, ncols=columns)
-        if ticks and names is None:
-            _thin(figure, axes)
-        return _svg(figure)
-
-
-def scatter(groups: Mapping[str, Cloud], *, x_label: str = "", y_label: str = "") -> str:
-    """Groups of points, each in its own colour; the first group is drawn below the others. Where the space is
-    insufficient, names are omitted; the first names of each group have priority."""
-    with matplotlib.rc_context(STYLE):
-        figure, axes = _canvas(height=4.2)
-        colours = itertools.cycle(COLOURS)
-        named: list[tuple[int, str, float, float, str]] = []
-        for name, cloud in groups.items():
-            colour = GREY if cloud.background else next(colours)
-            size = 8 if cloud.background else 20
-            axes.scatter(
-                cloud.x, cloud.y, s=size, color=colour, alpha=0.4 if cloud.background else 0.85, label=_printable(name)
-            )
-            texts = zip(cloud.names, cloud.x, cloud.y, strict=False)
-            named += [(rank, text, x, y, colour) for rank, (text, x, y) in enumerate(texts)]
-        axes.margins(x=0.1)
-        axes.set_xlabel(_printable(x_label))
-        axes.set_ylabel(_printable(y_label))
-        columns = 3 if max(map(len, groups)) <= LONG_NAME else 2
-        axes.legend(**_entries(axes), loc="upper center", bbox_to_anchor=(0.5, -0.1), ncols=columns)
-        by_rank = sorted(named, key=lambda entry: entry[0])
-        _write_names(figure, axes, [entry[1:] for entry in by_rank])
+        # Without handles and labels matplotlib omits labels that begin with an underscore.
+        handles = axes.get_lines()
+        labels = [str(handle.get_label()) for handle in handles]
+        axes.legend(handles, labels, loc="upper center", bbox_to_anchor=(0.5, -0.18), ncols=columns)
         return _svg(figure)
 
 
 def ranges(
-    entries: Mapping[str, tuple[float, float, float | None]],
-    *,
-    x_label: str,
-    reference: float | None = None,
-    logarithmic: bool = False,
+    entries: Mapping[str, Interval], *, x_label: str, reference: float | None = None, logarithmic: bool = False
 ) -> str:
-    """Named estimates (mean, lower bound, upper bound) with a vertical line at `reference`, the first entry at the top.
-    An upper bound of None is outside the measured range and drawn as an arrow."""
-    bounded = [value for entry in entries.values() for value in entry if value is not None]
-    bounded += [] if reference is None else [reference]
-    edge = max(bounded) * (2 if logarithmic else 1.1)
+    """Named estimates with a vertical line at `reference`, the first entry at the top. An infinite bound is outside the
+    measured range and drawn as an arrow."""
+    values = [value for of in entries.values() for value in (of.mean, of.low, of.high) if value < math.inf]
+    edge = max([*values, *([] if reference is None else [reference])]) * (2 if logarithmic else 1.1)
     names = list(entries)[::-1]
     with matplotlib.rc_context(STYLE):
         figure, axes = _canvas(height=0.9 + 0.3 * len(entries), width=5.2)
         if reference is not None:
             axes.axvline(reference, color="0.6", linewidth=1)
         for row, name in enumerate(names):
-            mean, low, high = entries[name]
-            axes.plot([low, edge if high is None else high], [row, row], color=COLOURS[0], linewidth=1.8)
-            axes.plot([mean], [row], marker="o", color=COLOURS[0], markersize=5)
-            if high is None:
-                axes.plot([edge], [row], marker=">", color=COLOURS[0], markersize=6)
+            of = entries[name]
+            axes.hlines(row, of.low, min(of.high, edge), color=COLOURS[0], linewidth=1.8)
+            for value in (of.mean, of.high):
+                if value in (of.mean, math.inf):
+                    axes.plot(min(value, edge), row, ">" if value == math.inf else "o", color=COLOURS[0], markersize=5)
         axes.set_yticks(range(len(names)), list(map(_short, names)))
         axes.set_ylim(-0.6, len(entries) - 0.4)
         if logarithmic:
             axes.set_xscale("log")
-            ticks = [digit * 10.0**power for power in range(-3, 7) for digit in (1, 2, 5)]
-            ticks = [tick for tick in ticks if min(bounded) / 2 <= tick <= 2 * edge]
-            axes.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
+            axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+            axes.xaxis.set_major_formatter("{x:g}")
             axes.minorticks_off()
         axes.set_xlabel(_printable(x_label))
         return _svg(figure)
@@ -223,50 +185,6 @@ def _short(name: str) -> str:
 def _printable(text: str) -> str:
     # Replacement characters stand for those characters that XML excludes.
     return _NOT_PRINTABLE.sub("\ufffd", str(marked(re.sub(r"\s", " ", text))))
-
-
-def _entries(axes: Axes) -> dict[str, Sequence[Any]]:
-    """Handles and labels of a legend. Without arguments matplotlib omits labels that begin with an underscore."""
-    handles = [*axes.get_lines(), *(of for of in axes.collections if isinstance(of, PathCollection))]
-    return {"handles": handles, "labels": [str(handle.get_label()) for handle in handles]}
-
-
-def _thin(figure: Figure, axes: Axes) -> None:
-    """Hide tick labels that would overlap others; the first and the last one stay."""
-    figure.draw_without_rendering()
-    labels = [label for label in axes.get_xticklabels() if label.get_text()]
-    taken: list[Bbox] = []
-    for label in [*labels[:1], *labels[:0:-1][:1], *labels[1:-1]]:
-        box = label.get_window_extent()
-        if any(box.x0 < other.x1 + GAP and other.x0 < box.x1 + GAP for other in taken):
-            label.set_visible(False)
-        else:
-            taken.append(box)
-
-
-def _write_names(figure: Figure, axes: Axes, named: Sequence[tuple[str, float, float, str]]) -> None:
-    """Write names (name, x, y, colour) beside points, where there is room without overlaps."""
-    figure.draw_without_rendering()
-    frame = axes.get_window_extent()
-    marks = [axes.transData.transform((x, y)) for _, x, y, _ in named]
-    taken = [Bbox.from_extents(x - GAP / 2, y - GAP / 2, x + GAP / 2, y + GAP / 2) for x, y in marks]
-    to_points = 72 / figure.dpi
-    for (name, x, y, colour), (left, bottom) in zip(named, marks, strict=True):
-        text = axes.annotate(
-            _printable(name), (x, y), textcoords="offset points", xytext=(0, 0), fontsize=6.5, color=colour
-        )
-        # The names must not affect the layout of the axes.
-        text.set_in_layout(False)
-        box = text.get_window_extent()
-        for across, up in itertools.product((GAP, -GAP - box.width, -box.width / 2), (GAP / 2, -GAP / 2 - box.height)):
-            spot = Bbox.from_bounds(left + across, bottom + up, box.width, box.height)
-            inside = frame.x0 <= spot.x0 and spot.x1 <= frame.x1 and frame.y0 <= spot.y0 and spot.y1 <= frame.y1
-            if inside and not spot.count_overlaps(taken):
-                taken.append(spot)
-                text.set_position((across * to_points, up * to_points))
-                break
-        else:
-            text.remove()
 
 
 def _canvas(*, height: float, width: float = 4.2) -> tuple[Figure, Axes]:

@@ -2,7 +2,7 @@
 JSON."""
 
 import json
-from collections.abc import Sequence
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -57,86 +57,69 @@ class ReportJob(Section):
 def report(job: ReportJob) -> Path:
     """Write report.html and report.json; returns their directory."""
     evaluations = {task: _json(job.out / "evaluation" / task / "evaluation.json") for task in job.tasks}
-    models = _models(job)
-    corpora = {corpus: _json(job.out / "metrics" / "ingest" / f"{corpus}.json") for corpus in job.corpora}
-    vocabularies = {path.stem: _json(path) for path in sorted((job.out / "metrics" / "tokenizer").glob("*.json"))}
-    versions = data_versions(job.data, project=job.project, out=job.out)
-    data = {version.path: version.digest for version in versions.values()}
     decisions = read_json(job.decision, made_by="the stage promote", missing_ok=True).get("decisions", {})
-    summaries = [summary(task, of, decisions.get(task, {})) for task, of in evaluations.items()]
-    studies = findings.read_all(job.out)
-    checked = read_json(job.out / "checks" / "checks.json", made_by="the stage checks", missing_ok=True)
-    leaks = {path.parent.name: _json(path) for path in sorted((job.out / "leakage").glob("[!.]*/leakage.json"))}
-    curves = _curves(job)
-    trained = [start for start, _ in job.trained]
+    summaries = {task: summary(task, of, decisions.get(task, {})) for task, of in evaluations.items()}
+    versions, studies = data_versions(job.data, project=job.project, out=job.out), findings.read_all(job.out)
+    models, curves = _models(job)
+    numbers: dict[str, Any] = {
+        "data": {version.path: version.digest for version in versions.values()},
+        "summary": summaries,
+        "curves": curves,
+        "evaluation": evaluations,
+        "language_models": models,
+        "checks": read_json(job.out / "checks" / "checks.json", made_by="the stage checks", missing_ok=True),
+        "corpora": {corpus: _json(job.out / "metrics" / "ingest" / f"{corpus}.json") for corpus in job.corpora},
+        "vocabularies": {path.stem: _json(path) for path in sorted((job.out / "metrics" / "tokenizer").glob("*.json"))},
+        "leakage": {of.parent.name: _json(of) for of in sorted((job.out / "leakage").glob("[!.]*/leakage.json"))},
+        "studies": {name: study.numbers for name, study in studies.items()},
+    }
     scores = [
-        chapter_of.scores(task, evaluation, champion=current_row(decisions.get(task, {})))
-        for task, evaluation in evaluations.items()
+        chapter_of.scores(task, of, champion=current_row(decisions.get(task, {}))) for task, of in evaluations.items()
     ]
     # The first screen of a task: the answer, its figure and its table.
     first = [(chapter.figures.pop(0), chapter.tables.pop(0)) for chapter in scores]
     chapters = [
         *scores,
-        *([_language_models(models, curves, trained)] if models else []),
+        *([_language_models(models, curves)] if models else []),
         *(chapter_of.details(task, evaluation) for task, evaluation in evaluations.items()),
         *(study.chapter for study in studies.values()),
-        _data(corpora, vocabularies, checked, students=job.students),
-        *([_leakage(leaks)] if leaks else []),
+        _data(numbers, students=job.students),
+        *([_leakage(numbers["leakage"])] if numbers["leakage"] else []),
     ]
-    numbers = {
-        "data": data,
-        "summary": {of["task"]: of for of in summaries},
-        "curves": curves,
-        "evaluation": evaluations,
-        "language_models": models,
-        "checks": checked,
-        "corpora": corpora,
-        "vocabularies": vocabularies,
-        "leakage": leaks,
-        "studies": {name: study.numbers for name, study in studies.items()},
-    }
     loader = jinja2.PackageLoader("components.reporting", "")
     page = jinja2.Environment(loader=loader, autoescape=True, trim_blocks=True, lstrip_blocks=True, finalize=marked)
     metrics = ", ".join(f"{task}: {of['titles'][of['main']]}" for task, of in evaluations.items())
     # The whole digest stands in report.json.
-    digests = ", ".join(f"{path} (version {digest[:7]})" for path, digest in data.items()) or "not recorded"
+    digests = ", ".join(f"{path} (version {digest[:7]})" for path, digest in numbers["data"].items()) or "not recorded"
     setting = f"Data: {digests}. Scores on the test split, mean over seeds with confidence interval ({metrics})."
+    html = page.get_template("report.html.j2").render(
+        chapters=chapters, summaries=list(zip(summaries.values(), first, strict=True)), setting=setting
+    )
     with writing(job.output, kind=KIND) as draft:
-        html = page.get_template("report.html.j2").render(
-            chapters=chapters, summaries=list(zip(summaries, first, strict=True)), setting=setting
-        )
         (draft.path / "report.html").write_text(html, encoding="utf-8")
         text = json.dumps(numbers, indent=1, ensure_ascii=False) + "\n"
         (draft.path / "report.json").write_text(text, encoding="utf-8")
     return job.output
 
 
-def _models(job: ReportJob) -> dict[str, dict[str, Any]]:
-    models = {
-        f"{family}-{start}": _json(job.numbers("metrics", stage, family, start, name="metrics.json"))
-        for family in job.families
-        for start, stage in job.trained
-    }
-    return models | {
-        f"{family}-{TASK_ADAPTED}-{task}": _json(job.out / "metrics" / "adapt" / f"{family}-{task}.json")
-        for task in job.adapt_task
-        for family in job.families
-    }
+#: Name of a language model -> its metrics; and its curve, the tokens and the loss.
+Models = tuple[dict[str, dict[str, Any]], dict[str, dict[str, list[float]]]]
 
 
-def _curves(job: ReportJob) -> dict[str, dict[str, list[float]]]:
-    curves = {}
-    for start, stage in job.trained:
-        for family in job.families:
-            path = job.numbers("curves", stage, family, start, name="curve.csv")
-            table = pandas.read_csv(path)[["tokens", "loss"]].dropna()
-            curves[f"{family}-{start}"] = table.astype(float).to_dict("list")
-    return curves
+def _models(job: ReportJob) -> Models:
+    models, curves = {}, {}
+    for family, (start, stage) in product(job.families, job.trained):
+        name = f"{family}-{start}"
+        models[name] = _json(job.numbers("metrics", stage, family, start, name="metrics.json"))
+        table = pandas.read_csv(job.numbers("curves", stage, family, start, name="curve.csv"))
+        curves[name] = table[["tokens", "loss"]].dropna().astype(float).to_dict("list")
+    for task, family in product(job.adapt_task, job.families):
+        path = job.out / "metrics" / "adapt" / f"{family}-{task}.json"
+        models[f"{family}-{TASK_ADAPTED}-{task}"] = _json(path)
+    return models, curves
 
 
-def _language_models(
-    models: dict[str, dict[str, Any]], curves: dict[str, dict[str, list[float]]], trained: Sequence[str]
-) -> Chapter:
+def _language_models(models: dict[str, dict[str, Any]], curves: dict[str, dict[str, list[float]]]) -> Chapter:
     general = [f"general_{when}_perplexity_per_word" for when in ("before", "after")]
     rows = [
         {
@@ -159,7 +142,7 @@ def _language_models(
         "Perplexity per word is measured on held-out text of the last training corpus, BLEU on its held-out pairs. "
         "`general` is the perplexity on general text before and after adaptation; an increase is forgetting."
     )
-    for start in trained:
+    for start in dict.fromkeys(name.rpartition("-")[2] for name in curves):
         lines = {
             name.removesuffix(f"-{start}"): Line(of["tokens"], of["loss"])
             for name, of in curves.items()
@@ -170,16 +153,11 @@ def _language_models(
     return chapter
 
 
-def _data(
-    corpora: dict[str, dict[str, Any]],
-    vocabularies: dict[str, dict[str, Any]],
-    checked: dict[str, dict[str, Any]],
-    *,
-    students: dict[str, list[str]],
-) -> Chapter:
+def _data(numbers: dict[str, Any], *, students: dict[str, list[str]]) -> Chapter:
     chapter = Chapter("Data")
     chapter.text = [f"{name} has learned the predictions of {' and '.join(of)}." for name, of in students.items()]
-    for first, title, columns in (("corpus", "Ingestion", corpora), ("vocabulary", "Vocabularies", vocabularies)):
+    for first, title, of_run in (("corpus", "Ingestion", "corpora"), ("vocabulary", "Vocabularies", "vocabularies")):
+        columns = numbers[of_run]
         keys = [key for key, value in next(iter(columns.values()), {}).items() if isinstance(value, int | float)]
         rows = [
             {first: key.replace("_", " ")} | {name: of.get(key) for name, of in columns.items()}
@@ -188,7 +166,7 @@ def _data(
         ]
         if rows:
             chapter.tables.append(Table.of(rows, title, dict.fromkeys(columns, ".4g")))
-    if checked:
+    if checked := numbers["checks"]:
         for unit in checked.values():
             accepted = f" ({unit['accepted']})" if unit["accepted"] else ""
             chapter.text += [f"{finding}{accepted}" for finding in unit["findings"]]

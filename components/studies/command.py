@@ -87,7 +87,7 @@ STUDIES = {
         ),
         Study(
             "prompts",
-            "Which tasks does a language model answer by continuing a prompt?",
+            "Which questions does a language model answer after a prompt?",
             "causal encoders",
             "prompts:measure",
         ),

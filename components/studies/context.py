@@ -2,9 +2,9 @@
 
 Effective context. The gain of a context is the mean decrease of the loss from it to the longest one. With a test, a
 context is effective up to the first length from which the rest lowers the perplexity by less than 1% or not measurably.
-The hardest positions are those with the largest mean loss over all contexts and models of a group: a choice by the loss
-at one context would take noise at that context for a gain of the next (the relative effective context length of section
-4.4 does). A model without a carried state is not used beyond the window of its training.
+All positions count: a choice of the hardest ones by the loss at one context takes noise at that context for a gain of
+the next (the relative effective context length of section 4.4 does). A model without a carried state is not used beyond
+the window of its training.
 
 Cost: with a carried state or memory every piece is processed once; without it, each prediction processes its complete
 context (section 4.5).
@@ -14,7 +14,7 @@ Shape suffixes: P positions, C contexts, K predicted pieces per pass, S passes.
 
 import math
 import time
-from collections.abc import Mapping
+from itertools import permutations
 from typing import Annotated, Any
 
 import numpy as np
@@ -29,7 +29,7 @@ from components.models.base import LanguageModel
 from components.models.transformer_xl import TransformerXL
 from components.reporting.findings import Drawing
 from components.studies.frame import EncoderName, Measured, Outputs, Row, Sheet, rate
-from components.studies.ngrams import estimate
+from components.studies.ngrams import log_probs
 from components.tokenization.special import MASK, PAD, START
 from components.tokenization.store import TokenStore
 from components.training.pretraining.perplexity import perplexity_of
@@ -40,8 +40,6 @@ THRESHOLD = 0.01
 LOGITS = 32_000_000
 #: Number of timings, and number of predictions per timing.
 REPEATS, TIMED = 5, 64
-#: Fractions of the positions, the hardest first (Dai et al. 2019, appendix C).
-RATIOS = (0.1, 0.5, 1.0)
 #: Segments of the text that contain the positions, which are one step apart within a segment.
 SEGMENTS = 8
 #: Column of the difference to n-grams.
@@ -84,13 +82,6 @@ def context_losses(
 def gain(before_P: Floats, after_P: Floats) -> Interval:
     """The mean decrease of the loss from one context to another, with its interval over the segments of the text."""
     return rate(*np.asarray([(part.sum(), len(part)) for part in np.array_split(before_P - after_P, SEGMENTS)]).T)
-
-
-def hardest(losses: Mapping[str, Floats], ratio: float) -> NDArray[np.int64]:
-    """The positions, in order, with the largest mean loss over the models and their contexts."""
-    mean_P = np.mean([losses_CP.mean(0) for losses_CP in losses.values()], axis=0)
-    count = max(SEGMENTS, round(ratio * len(mean_P)))
-    return np.sort(np.argsort(-mean_P, kind="stable")[:count])
 
 
 def effective(losses_CP: Floats, step: int) -> int:
@@ -160,7 +151,7 @@ def effective_context(
         rows = [
             {
                 "encoder": name,
-                **{f"context, r = {r:g}": effective(of[:, hardest(losses, r)], step) for r in RATIOS},
+                "effective context": effective(of, step),
                 f"loss at {step}": float(of[0].mean()),
                 f"at {longest}": float(of[-1].mean()),
                 "gain": gain(of[0], of[-1]),
@@ -169,9 +160,7 @@ def effective_context(
         ]
         pairs = [
             {"encoder": name, "against": other, "difference of the gain": gain(of[0] - of[-1], rival[0] - rival[-1])}
-            for name, of in losses.items()
-            for other, rival in losses.items()
-            if name != other
+            for (name, of), (other, rival) in permutations(losses.items(), 2)
         ]
         points = [
             {"encoder": name, "context": step * n, "loss": float(loss_P.mean())}
@@ -192,10 +181,10 @@ def effective_context(
     by = ("encoder", "context")
     sheets.append(Sheet(timed, "Cost of evaluation, per piece", {"ratio": ",.1f"}, "ratio" * bool(timed), by=by))
     text = (
-        f"Context: the length from which more pieces lower the perplexity by less than {THRESHOLD:.0%} or not "
-        "measurably, over the fraction r of the hardest positions (after Dai et al. 2019, appendix C). Intervals are "
-        "over segments of the text, those of the ratio over timings. Carried state: the state of an LSTM or a memory; "
-        "a Transformer with learned positions has none."
+        "Effective context: the length from which more pieces lower the perplexity by less than "
+        f"{THRESHOLD:.0%} or not measurably (after Dai et al. 2019, appendix C). Intervals are over segments of the "
+        "text, those of the ratio over timings. Carried state: the state of an LSTM or a memory; a Transformer with "
+        "learned positions has none."
     )
     return Measured(sheets, [text], figures=drawings)
 
@@ -203,17 +192,19 @@ def effective_context(
 def _groups(outputs: Outputs, encoder: str) -> dict[str, dict[str, tuple[LanguageModel, int]]]:
     """Name of tokens -> encoder -> causal model and window of its training."""
     groups: dict[str, dict[str, tuple[LanguageModel, int]]] = {}
-    for (block, start), loaded in outputs.causal(encoder).items():
-        corpus = "domain" if start == "adapted" else outputs.params.pretraining_corpus
-        tokens, trained = f"{corpus}-{outputs.block(block).tokenizer}", outputs.params.pretrain.get(block)
+    params = outputs.params
+    for name, loaded in outputs.causal(encoder).items():
+        block, start = outputs.split_name(name)
+        corpus = "domain" if start == "adapted" else params.pretraining_corpus
+        made = params.pretrain[block]
+        tokens = f"{corpus}-{made.tokenizer}"
         directory = outputs.of("tokens", tokens)
         if loaded.tokenizer.fingerprint() != TokenStore(directory, "heldout").tokenizer_fingerprint:
             raise ConfigError(
-                f"{block}-{start}: has another vocabulary than the tokens in {directory} (it may be imported); name "
+                f"{name}: has another vocabulary than the tokens in {directory} (it may be imported); name "
                 "another encoder with --encoder"
             )
-        window = trained.training.window if trained else loaded.model.max_tokens or 0
-        groups.setdefault(tokens, {})[f"{block}-{start}"] = loaded.model.eval(), window
+        groups.setdefault(tokens, {})[name] = loaded.model.eval(), made.training.window
     return groups
 
 
@@ -235,7 +226,6 @@ def beside_ngrams(
     *,
     encoder: EncoderName = "",
     order: Annotated[int, typer.Option(help="Length of the longest n-grams, in pieces.", min=1, max=12)] = 5,
-    character_order: Annotated[int, typer.Option(help="The same for characters.", min=1, max=12)] = 8,
     pieces: Annotated[int, typer.Option(help="Maximum number of pieces that are counted, in memory.")] = 20_000_000,
     positions: Positions = 2048,
     longest: Longest = 64,
@@ -245,30 +235,29 @@ def beside_ngrams(
     rows, points = list[Row](), list[Row]()
     for tokens, models in _groups(outputs, encoder).items():
         train, heldout = (TokenStore(outputs.of("tokens", tokens), split) for split in ("train", "heldout"))
-        length = character_order if tokens.endswith("-char") else order
         ends = _ends(heldout, longest=longest, step=1, positions=positions)
         for name, (model, window) in models.items():
             counted = min(pieces, _tokens_read(outputs, name) or pieces, train.tokens)
             learned, vocabulary = train.span(0, counted), heldout.vocab_size - len(NEVER)
             by_order = {
-                n: -estimate(learned, order=n, vocabulary=vocabulary).log_probs(heldout.span(0, heldout.tokens))[ends]
-                for n in range(1, length + 1)
+                n: -log_probs(heldout.span(0, heldout.tokens), learned=learned, order=n, vocabulary=vocabulary)[ends]
+                for n in range(1, order + 1)
             }
             losses_CP = context_losses(model, heldout, ends, longest=longest, step=1, window=window)
             per_word = [
                 perplexity_of(float(of.mean()), len(ends), heldout).perplexity_per_word
-                for of in (losses_CP[-1], by_order[length])
+                for of in (losses_CP[-1], by_order[order])
             ]
             rows.append(
                 {
                     "encoder": name,
                     "vocabulary": tokens,
                     "parameters": sum(parameter.numel() for parameter in model.parameters()),
-                    "n": length,
+                    "n": order,
                     "read": counted,
                     "perplexity per word": per_word[0],
                     "of n-grams": per_word[1],
-                    MINUS: gain(losses_CP[-1], by_order[length]),
+                    MINUS: gain(losses_CP[-1], by_order[order]),
                 }
             )
             ngrams = [by_order[n] for n in sorted(by_order)]
@@ -288,7 +277,7 @@ def beside_ngrams(
 
 def _tokens_read(outputs: Outputs, name: str) -> int | None:
     """Number of pieces that the last language model training of an encoder has read."""
-    block, _, start = name.rpartition("-")
+    block, start = outputs.split_name(name)
     stage = "adapt" if start == "adapted" else "pretrain"
     metrics = read_json(outputs.out / "metrics" / stage / f"{block}.json", made_by=f"the stage {stage}")
     return int(metrics["tokens"]) if metrics.get("tokens") else None

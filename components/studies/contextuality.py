@@ -1,18 +1,15 @@
 """How contextual are contextualised representations? (Ethayarajh 2019, section 3), per layer of an encoder:
 
     self-similarity of a word         mean over pairs of its occurrences of cos(x_i, x_j)
-    intra-sentence similarity         mean over the words of a sentence of cos(x_i, mean of x)
-    maximum explainable variance      s_1^2 / sum_i s_i^2 of the singular values of the matrix of a word's occurrences
 
-In an anisotropic space all vectors are similar. Each measure is therefore adjusted by its value for randomly sampled
-words: both similarities by the mean cosine of two of them (the anisotropy), the variance by the variance of equally
-many of them.
+In an anisotropic space all vectors are similar. The measure is therefore adjusted by the mean cosine of two randomly
+sampled words (the anisotropy).
 
 The senses of a word: its occurrences in two clusters; and pseudo-words (Schuetze 1998), which need no labels: in the
 sentences of two words both are replaced by the first of them, the vectors at these places are divided by 2-means, and
 the purity of the clusters is compared with that of a random assignment.
 
-Shape suffixes: N occurrences, U words of a sentence, D width.
+Shape suffixes: M words of all sentences, N occurrences, D width.
 """
 
 from collections import defaultdict
@@ -26,23 +23,20 @@ import typer
 from numpy.typing import NDArray
 from sklearn.cluster import KMeans
 from sklearn.metrics import silhouette_score
+from sklearn.metrics.cluster import contingency_matrix
 from sklearn.preprocessing import normalize
 
 from components.core.errors import DataError
 from components.data.scoring.intervals import CONFIDENCE, interval
 from components.models.encoder import Encoder
-from components.reporting import figures
-from components.reporting.figures import Cloud
-from components.reporting.findings import Drawing
 from components.studies.frame import Corpus, EncoderName, Measured, Outputs, Row, Sheet
-from components.studies.words import Floats, Sentence, evenly, of_letters, plain, planar, sample, search, word_vectors
+from components.studies.words import Floats, Sentence, evenly, of_letters, plain, sample, search, word_vectors
 
 #: Minimum number of sentences with a measured word (5 in Ethayarajh 2019), maximum number of them that are used, number
 #: of words, and number of randomly sampled occurrences for the anisotropy.
 LEAST, MOST, WORDS, RANDOM = 5, 50, 400, 1000
-#: Minimum number of occurrences of the word with two senses, minimum fraction of them in each, maximum plotted, and
-#: number of examples of each sense.
-OCCURRENCES, SHARE, PLOTTED, EXAMPLES = 10, 0.2, 200, 3
+#: Minimum and maximum number of occurrences of the word with two senses, and number of examples of each.
+OCCURRENCES, SEARCHED, EXAMPLES = 10, 200, 3
 #: Number of pseudo-words, and of random assignments to their clusters.
 PSEUDO, ASSIGNED = 20, 100
 
@@ -60,97 +54,63 @@ def likeness(vectors_ND: Floats) -> Floats:
     return pseudo_N
 
 
-def intra_sentence_similarity(vectors_ND: Floats) -> float:
-    """(N, D) -> mean cosine between the rows and their mean."""
-    return float((normalize(vectors_ND) @ normalize(vectors_ND.mean(0, keepdims=True))[0]).mean())
-
-
-def explainable_variance(vectors_ND: Floats) -> float:
-    """(N, D) -> fraction of the sum of squares along the first principal axis (not centred, as in the paper); 1 if all
-    vectors are zero."""
-    squares = np.square(np.linalg.svd(vectors_ND, compute_uv=False).astype(np.float64))
-    return float(squares[0] / squares.sum()) if squares.any() else 1.0
-
-
-def of_layer(layer_MD: Floats, starts: Ints, words: Sequence[Ints], random: Ints) -> dict[str, Floats]:
-    """Measure -> its values: one for each random occurrence, word, sentence and word. `words` and `random` are numbers
-    of words in all sentences, which begin at `starts`."""
-    rng, random_ND = np.random.default_rng(0), layer_MD[random]
-    words_ND = [layer_MD[rows] for rows in words]
-    like = [random_ND[rng.choice(len(random_ND), len(word_ND), replace=False)] for word_ND in words_ND]
-    cone, own = likeness(random_ND), np.asarray([likeness(word_ND).mean() for word_ND in words_ND])
-    similar = np.asarray([intra_sentence_similarity(of) for of in np.split(layer_MD, starts[1:])])
-    variance, of_random = (np.asarray([explainable_variance(of) for of in each]) for each in (words_ND, like))
-    return {
-        "anisotropy": cone,
-        "self-similarity": own,
-        "self-similarity, adjusted": own - cone.mean(),
-        "within a sentence": similar,
-        "within a sentence, adjusted": similar - cone.mean(),
-        "variance": variance,
-        "variance, adjusted": variance - of_random,
-    }
+def of_layer(layer_MD: Floats, words: Sequence[Ints], random: Ints) -> dict[str, Floats]:
+    """Measure -> its values: one for each random occurrence, and for each word. `words` and `random` are numbers of
+    words in all sentences."""
+    cone, own = likeness(layer_MD[random]), np.asarray([likeness(layer_MD[rows]).mean() for rows in words])
+    return {"anisotropy": cone, "self-similarity": own, "self-similarity, adjusted": own - cone.mean()}
 
 
 def positions_of_words(sentences: Sequence[Sentence], rng: np.random.Generator) -> dict[str, list[Position]]:
     """At most `WORDS` words of letters in at least `LEAST` sentences: word -> one position in each of up to `MOST`."""
-    positions: dict[str, dict[int, Position]] = defaultdict(dict)
+    positions = defaultdict[str, dict[int, int]](dict)
     for number, of in enumerate(sentences):
         for index, word in enumerate(map(plain, of)):
-            if of_letters(word):
-                positions[word].setdefault(number, (number, index))
-    frequent = {word: list(of.values()) for word, of in sorted(positions.items()) if len(of) >= LEAST}
-    if not frequent:
+            positions[word].setdefault(number, index)
+    names = sorted(word for word, of in positions.items() if len(of) >= LEAST and of_letters(word))
+    if not names:
         raise DataError(f"no word occurs in {LEAST} of the {len(sentences)} sentences; raise --sentences")
-    names = list(frequent)
     kept = np.sort(rng.choice(len(names), min(WORDS, len(names)), replace=False))
-    return {names[index]: evenly(frequent[names[index]], MOST) for index in kept}
+    return {names[at]: evenly([*positions[names[at]].items()], MOST) for at in kept}
 
 
 def measure(
     outputs: Outputs,
     *,
     encoder: EncoderName = "",
-    word: Annotated[str, typer.Option(help="Word whose senses are shown; the clearest case by default.")] = "",
+    word: Annotated[str, typer.Option(help="Word whose sentences are shown in two clusters.")] = "",
     corpus: Corpus = "domain",
     sentences: Annotated[int, typer.Option(help="Number of sentences.", min=10)] = 1500,
 ) -> Measured:
-    """The three measures for each layer of one or several encoders, and the senses of a word and of pseudo-words."""
-    layers, moved, merged, senses, maps = list[Row](), list[Row](), list[Row](), list[Row](), list[Drawing]()
+    """The measures for each layer of one or several encoders, and the senses of pseudo-words and of a word."""
+    layers, moved, merged, senses = list[Row](), list[Row](), list[Row](), list[Row]()
     directory = outputs.of("corpus", corpus)
     for name, loaded in outputs.encoders(encoder).items():
         read = sample(directory, loaded.tokenizer.segmentation, count=sentences)
         rng = np.random.default_rng(0)
         positions = positions_of_words(read, rng)
         vectors, starts = word_vectors(loaded, read)
-        words = {of: np.asarray([starts[number] + index for number, index in at]) for of, at in positions.items()}
+        words = [np.asarray([starts[number] + index for number, index in at]) for at in positions.values()]
         random = np.sort(rng.choice(len(vectors[0]), min(RANDOM, len(vectors[0])), replace=False))
-        values = [of_layer(layer, starts, list(words.values()), random) for layer in vectors]
+        values = [of_layer(layer, words, random) for layer in vectors]
         layers += [{"encoder": name, "layer": number} | _intervals(of) for number, of in enumerate(values)]
         change = _intervals({key: values[-1][key] - values[0][key] for key in values[0]})
         moved.append({"encoder": name, "layers": len(values) - 1} | change)
         merged.append({"encoder": name} | pseudo_words(loaded, read, positions))
-        # The same word for all encoders, for comparison.
-        word = word or clearest({of: vectors[-1][rows] for of, rows in words.items()})
-        rows, drawing = senses_of(loaded, directory, word, name)
-        senses, maps = [*senses, *rows], [*maps, drawing]
-    forms = dict.fromkeys(values[0], ".3f")
-    shown = [key for key in forms if key == "anisotropy" or "adjusted" in key]
-    drawn = [drawing for key in shown for drawing in Sheet(layers, "By layer", value=key, x="layer").drawing()]
+        senses += senses_of(loaded, directory, word, name) if word else []
     sheets = [
+        Sheet(layers, "By layer; 0 is the embedding", value="anisotropy", x="layer"),
         Sheet(moved, "Change from the embedding to the last layer", value="self-similarity, adjusted", reference=0.0),
-        Sheet(layers, "By layer; 0 is the embedding"),
         Sheet(merged, "Pseudo-words: purity of two clusters in the last layer", value="gain", reference=0.0),
-        Sheet(senses, f"Sentences with {word!r} nearest to the centre of each cluster"),
+        *([Sheet(senses, f"Sentences with {word!r} nearest to the centre of each cluster")] if senses else []),
     ]
     text = (
         "Self-similarity: similarity of a word's vectors in different sentences; the lower it is, the more they depend "
-        "on the context. Variance: fraction of the variance of a word's vectors that a single vector explains. "
-        "Adjusted: minus the value for random words (Ethayarajh 2019). Intervals are over words, sentences, and for "
-        "the anisotropy random occurrences. Pseudo-words: two words are written as one, and the clusters of its "
-        "vectors compared with the words; chance is a random assignment."
+        "on the context. Adjusted: minus the anisotropy, the similarity of random words (Ethayarajh 2019). Intervals "
+        "are over words, and for the anisotropy random occurrences. Pseudo-words: two words are written as one, and "
+        "the clusters of its vectors compared with the words; chance is a random assignment."
     )
-    return Measured(sheets, [text], figures=[*drawn, *maps])
+    return Measured(sheets, [text])
 
 
 def _intervals(values: Mapping[str, Floats]) -> Row:
@@ -179,9 +139,7 @@ def two_senses(vectors_ND: Floats) -> tuple[Ints, float]:
 
 def purity(clusters_N: Ints, words_N: Ints) -> float:
     """Share of the occurrences that belong to the most frequent word of their cluster."""
-    counts = np.zeros((2, 2))
-    np.add.at(counts, (clusters_N, words_N), 1)
-    return float(counts.max(1).sum() / len(words_N))
+    return float(contingency_matrix(words_N, clusters_N).max(0).sum() / len(words_N))
 
 
 def pseudo_words(
@@ -205,35 +163,18 @@ def pseudo_words(
     return {"pseudo-words": len(pairs), "purity": means[0], "chance": means[1], "gain": gain}
 
 
-def senses_of(encoder: Encoder, corpus: Path, word: str, name: str) -> tuple[list[Row], Drawing]:
-    """The occurrences of a word in the last layer in two clusters: rows of examples, and a map."""
-    occurrences = search(corpus, encoder.tokenizer.segmentation, word, count=PLOTTED)
+def senses_of(encoder: Encoder, corpus: Path, word: str, name: str) -> list[Row]:
+    """Rows of examples of the occurrences of a word in the last layer, in two clusters."""
+    occurrences = search(corpus, encoder.tokenizer.segmentation, word, count=SEARCHED)
     if len(occurrences) < OCCURRENCES:
         raise DataError(f"{word!r}: occurs {len(occurrences)} times in the corpus; at least {OCCURRENCES} are needed")
-    directions_ND = normalize(last_vectors(encoder, occurrences))
+    directions_ND, rows = normalize(last_vectors(encoder, occurrences)), list[Row]()
     clusters_N, silhouette = two_senses(directions_ND)
-    positions_N2 = planar(directions_ND)
-    rows, clouds = list[Row](), {}
     for cluster in np.unique(clusters_N):
         members = np.flatnonzero(clusters_N == cluster)
         nearest = members[np.argsort(-(directions_ND[members] @ directions_ND[members].mean(0)), kind="stable")]
         label = f"{'AB'[cluster]} ({len(members)})"
         for sentence, index in (occurrences[row] for row in nearest[:EXAMPLES]):
-            around = sentence[max(0, index - 8) : index], [f"[{sentence[index]}]"], sentence[index + 1 : index + 9]
-            shown = " ".join(part for words in around for part in words)
+            shown = " ".join([*sentence[max(0, index - 8) : index], f"[{sentence[index]}]", *sentence[index + 1 :][:8]])
             rows.append({"encoder": name, "silhouette": silhouette, "cluster": label, "sentence": shown})
-        clouds[label] = Cloud(*positions_N2[members].T.tolist())
-    caption = f"{name}: occurrences of {word!r}, last layer, two principal components."
-    return rows, Drawing(figures.scatter(clouds), caption)
-
-
-def clearest(words: Mapping[str, Floats]) -> str:
-    """The word whose occurrences (N, D) form the clearest two clusters."""
-    best = ("", -1.0)
-    for word, vectors_ND in words.items():
-        if len(vectors_ND) >= 2 * OCCURRENCES and len(word) >= 3:
-            clusters_N, silhouette = two_senses(vectors_ND)
-            if silhouette > best[1] and clusters_N.mean() >= SHARE:
-                best = (word, silhouette)
-    # In a small sample no word may be frequent enough.
-    return best[0] or max(words, key=lambda word: len(words[word]))
+    return rows

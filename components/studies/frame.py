@@ -20,7 +20,7 @@ from components.reporting import figures
 from components.reporting.figures import Line
 from components.reporting.findings import Chapter, Drawing, Findings, Table, cell
 from components.settings.finetune import FinetuneSettings
-from components.settings.params import Block, Params
+from components.settings.params import Params
 from components.settings.systems import System
 
 #: Options that several studies have.
@@ -86,34 +86,19 @@ class Sheet:
     def drawing(self) -> list[Drawing]:
         caption = f"{self.title}: {self.value}" if self.title else self.value
         if self.value and self.x:
-            svg = figures.lines(
-                self._lines(), x_label=self.x, y_label=self.value, ticks=True, logarithmic=self.logarithmic
-            )
+            points: dict[str, list[Row]] = {}
+            for row in self.rows:
+                if (of := row[self.value]) is not None:
+                    bounds = asdict(of) if isinstance(of, Interval) else {"mean": of}
+                    points.setdefault(next(iter(row.values())), []).append({self.x: float(row[self.x])} | bounds)
+            lines = {name: Line.of(of, self.x) for name, of in points.items()}
+            svg = figures.lines(lines, x_label=self.x, y_label=self.value, ticks=True, logarithmic=self.logarithmic)
             return [Drawing(svg, f"{caption}, by {self.x}.")]
         values = sorted(self.named(), key=lambda of: of[1].mean)[:PLOTTED] if self.value else []
-        bounded = {name: of for name, of in values if of.low < math.inf}
-        if not bounded:
+        if not (bounded := {name: of for name, of in values if of.low < math.inf}):
             return []
-        most = max((of.mean for of in bounded.values() if of.mean < math.inf), default=0.0)
-        entries = {
-            name: (min(of.mean, max(most, of.low)), of.low, of.high if of.high < math.inf else None)
-            for name, of in bounded.items()
-        }
-        options: dict[str, Any] = {"reference": self.reference, "logarithmic": self.logarithmic}
-        return [Drawing(figures.ranges(entries, x_label=self.value, **options), f"{caption}.")]
-
-    def _lines(self) -> dict[str, Line]:
-        by, *_ = self.rows[0]
-        points: dict[str, list[tuple[float, Any]]] = {}
-        for row in self.rows:
-            if row[self.value] is not None:
-                points.setdefault(row[by], []).append((float(row[self.x]), row[self.value]))
-        lines = {}
-        for name, of in points.items():
-            bounds = [value if isinstance(value, Interval) else Interval(value, value, value) for _, value in of]
-            mean, low, high = ([getattr(value, key) for value in bounds] for key in ("mean", "low", "high"))
-            lines[name] = Line([x for x, _ in of], mean, *((low, high) if low != high else ()))
-        return lines
+        svg = figures.ranges(bounded, x_label=self.value, reference=self.reference, logarithmic=self.logarithmic)
+        return [Drawing(svg, f"{caption}.")]
 
 
 @dataclass
@@ -222,12 +207,6 @@ class Outputs:
             f"`headstart stage pretrain --item {encoder}` (or `headstart retrain`) first"
         )
 
-    def block(self, name: str) -> Block:
-        """The block of an encoder that exists."""
-        block = self.params.block(name)
-        assert block is not None
-        return block
-
     def encoder(self, name: str, start: str) -> Encoder:
         return load_encoder(self.encoder_directory(name, start))
 
@@ -254,17 +233,15 @@ class Outputs:
         """Name -> encoder of each of `chosen`."""
         return {f"{block}-{start}": self.encoder(block, start) for block, start in self.chosen(encoder)}
 
-    def causal(self, encoder: str = "") -> dict[tuple[str, str], Encoder]:
-        """(block, start) -> encoder of the forward causal language models among `chosen`; a backward model predicts
-        the previous piece.
+    def causal(self, encoder: str = "") -> dict[str, Encoder]:
+        """The forward causal language models among `encoders`; a backward model predicts the previous piece.
 
         Raises:
             ConfigError: there is none.
         """
-        loaded = {pair: self.encoder(*pair) for pair in self.chosen(encoder)}
         models = {
-            pair: each
-            for pair, each in loaded.items()
+            name: each
+            for name, each in self.encoders(encoder).items()
             if family_named(each.family).objective == "causal" and not each.model.backward
         }
         if not models:

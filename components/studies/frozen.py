@@ -1,7 +1,7 @@
 """A task for the studies of encoders, features of a frozen encoder for its rows, per layer, and how well they suit the
 labels (LogME; You et al. 2021).
 
-Shape suffixes: S sequences, U units, M vectors of N rows, D width, F features, R rank, C labels.
+Shape suffixes: M vectors of N rows, D width, F features, R rank, C labels.
 """
 
 from __future__ import annotations
@@ -15,21 +15,21 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from components.core.errors import ConfigError
-from components.data.scoring import Scoring
+from components.data.scoring import Scoring, title
 from components.data.scoring.base import Floats
 from components.data.tasks.budgets import ALL, sample_rows
 from components.data.tasks.data import Split
 from components.data.tasks.examples import TaskFacts, read_facts, read_split, strata_of
 from components.data.tasks.kinds import scoring_for
 from components.evaluation.aggregates import unit
+from components.learners.task_models.fixed_batches import extract
 from components.learners.task_models.kinds import find_task
-from components.learners.task_models.model import run_over
-from components.learners.task_models.pooling import masked_mean
-from components.models.base import Batch
+from components.learners.task_models.model import TaskModel, states_of_pieces
 from components.models.encoder import Encoder
 from components.reporting.evaluations import labels_at
 from components.settings.finetune import FinetuneSettings
 from components.studies.frame import Outputs
+from components.tokenization.special import UNK
 
 #: Kinds of task with exactly one label per row or word.
 LABELLED = ("classification", "pair", "tagging")
@@ -39,23 +39,28 @@ MOST = 50
 
 @dataclass(frozen=True)
 class Labelled:
-    """A task for the studies of encoders: labels are sampled from train; dev is empty if none is named."""
+    """A task for the studies of encoders: `labels` of each stratum of train are sampled; dev is empty if none is
+    named."""
 
     facts: TaskFacts
     train: Split
     dev: Split
+    labels: int
 
     @classmethod
-    def of(cls, outputs: Outputs, task: str) -> Labelled:
-        """Read a task. The test split is not read."""
-        directory = outputs.of("examples", task)
+    def of(cls, outputs: Outputs, task: str, budget: int = 0) -> Labelled:
+        """Read a task. The test split is not read. Without a `budget`, the task's largest one up to `MOST`, or its
+        smallest if all are larger."""
+        name = outputs.task(task)
+        directory = outputs.of("examples", name)
         facts = read_facts(directory)
         if facts.kind not in LABELLED:
             raise ConfigError(
-                f"{task}: this study needs one label per text or word, which {facts.kind} does not have; it supports "
+                f"{name}: this study needs one label per text or word, which {facts.kind} does not have; it supports "
                 f"{', '.join(LABELLED)}"
             )
-        return cls(facts, read_split(directory, "train"), read_split(directory, "dev"))
+        usual = max((of for of in facts.budgets if of != ALL and of <= MOST), default=facts.budgets[0])
+        return cls(facts, read_split(directory, "train"), read_split(directory, "dev"), budget or usual)
 
     @property
     def scoring(self) -> Scoring:
@@ -63,22 +68,14 @@ class Labelled:
         return scoring_for(self.facts.kind, self.facts.labels)
 
     @property
-    def where(self) -> str:
-        """Where fine-tuned systems are scored."""
-        return "on dev" if self.facts.selection == "dev" else "by cross-validation"
+    def described(self) -> str:
+        """The primary metric, where it is measured, and the label budget."""
+        where = "on dev" if self.facts.selection == "dev" else "by cross-validation"
+        return f"{title(self.scoring.main)} {where} at {labels_at(self.labels, unit(self.scoring))}"
 
-    def budget(self, requested: int) -> int:
-        """`requested`; if it is 0 the task's largest budget up to `MOST`, or its smallest if all are larger."""
-        small = [budget for budget in self.facts.budgets if budget != ALL and budget <= MOST]
-        return requested or max(small, default=self.facts.budgets[0])
-
-    def described(self, budget: int) -> str:
-        """A label budget as text, such as "20 labels a class"."""
-        return labels_at(budget, unit(self.scoring))
-
-    def sample(self, budget: int, *, seed: int) -> Split:
-        """The train rows of a run with this budget and seed."""
-        return self.train.take(sample_rows(strata_of(self.train, self.facts.kind), budget, seed=seed)[0])
+    def sample(self, *, seed: int) -> Split:
+        """The train rows of a run with this seed."""
+        return self.train.take(sample_rows(strata_of(self.train, self.facts.kind), self.labels, seed=seed)[0])
 
 
 def numbers_of(split: Split) -> NDArray[np.int64]:
@@ -89,33 +86,17 @@ def numbers_of(split: Split) -> NDArray[np.int64]:
 def layer_vectors(encoder: Encoder, split: Split, *, kind: str, settings: FinetuneSettings) -> list[Tensor]:
     """(M, D_l) float32 features of the embedding and of each layer, lowest first, in the order of the rows. Of texts,
     the mean of the hidden states, over the sequences of a row; words have their `unit_states`."""
-    model = encoder.model
-    task = find_task(kind)
-    encoded = task.encode(split.fields, encoder.tokenizer, model, settings)
-    widths: list[int] = []
-
-    def of_batch(batch: Batch) -> list[Tensor]:
-        hidden = model.hidden_states(batch["tokens"], batch["lengths"], batch.get("segments"))
-        widths[:] = [layer.shape[-1] for layer in hidden]
-        counts = torch.bincount(batch["rows"])
-        if task.reads == "units":
-            words_SUD = torch.cat([model.unit_states(layer, batch["units"]).float() for layer in hidden], dim=-1)
-            # The sequences of a row stand together.
-            lengths = batch["unit_lengths"].tolist()
-            words = [of[:length] for of, length in zip(words_SUD, lengths, strict=True)]
-            ends = counts.cumsum(0).tolist()
-            return [torch.cat(words[end - count : end]) for end, count in zip(ends, counts.tolist(), strict=True)]
-        pooled_SD = torch.cat([masked_mean(layer, batch["lengths"]).float() for layer in hidden], dim=-1)
-        sums = pooled_SD.new_zeros(len(counts), pooled_SD.shape[1]).index_add_(0, batch["rows"], pooled_SD)
-        return list((sums / counts[:, None]).unsqueeze(1))
-
-    # A clone outside of inference mode can be used for training.
-    joined = torch.cat(run_over(of_batch, model, encoded)).clone()
+    task, read = find_task(kind), settings.model_copy(update={"method": "features", "layers": "all", "pooling": "mean"})
+    model = TaskModel(encoder.model, task=task, settings=read, labels=["no", "yes"]).eval()
+    table = extract(model, task.encode(split.fields, encoder.tokenizer, encoder.model, read))
+    parts = [np.concatenate(row) if table.of_units else np.mean(row, axis=0, keepdims=True) for row in table.rows]
+    joined = torch.from_numpy(np.concatenate(parts))
     if len(joined) != sum(len(target) for target in split.targets):
         raise ConfigError(
             f"{kind}: an input is longer than finetune.<family>.max_length; raise the limit for this study"
         )
-    return list(joined.split(widths, dim=1))
+    widths = [layer.shape[-1] for layer in states_of_pieces([UNK], encoder.model)[0]]
+    return list(joined.split(widths * (joined.shape[1] // sum(widths)), dim=1))
 
 
 #: Bounds of the logarithm of alpha / beta, for features whose largest singular value is 1.

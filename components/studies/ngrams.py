@@ -16,11 +16,11 @@ two of the same length share one with a probability of about 3e-12 for ten milli
 bytes of memory a token at order 5.
 """
 
-from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
+from pandas.util import hash_array
 
 from components.core.errors import DataError
 from components.tokenization.special import END
@@ -43,98 +43,51 @@ def windows(pieces: Pieces, order: int) -> list[tuple[Keys, NDArray[np.int64]]]:
     for length in range(1, order + 1):
         first = np.arange(max(0, len(pieces) - length + 1))
         added = pieces[length - 1 :].astype(np.uint64) + np.uint64(1)
-        keys = _mixed(keys[: len(first)] * np.uint64(0x9E3779B97F4A7C15) + added)
+        keys = hash_array(keys[: len(first)] * np.uint64(0x9E3779B97F4A7C15) + added)
         inside = (ends[first + length - 1] <= ends[first + 1]) & (first + length > 1)
         by_length.append((keys, np.flatnonzero(inside)))
     return by_length
 
 
-def _mixed(keys: Keys) -> Keys:
-    # The finaliser of SplitMix64 (Steele et al. 2014).
-    keys = (keys ^ (keys >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    keys = (keys ^ (keys >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    mixed: Keys = keys ^ (keys >> np.uint64(31))
-    return mixed
-
-
-@dataclass(frozen=True)
-class _Length:
-    """The n-grams of one length with their values a, and their contexts with sums of a and gamma; ascending by key."""
-
-    keys: Keys
-    adjusted: NDArray[np.int64]
-    contexts: Keys
-    totals: Floats
-    gammas: Floats
-    discounts: Floats
-
-    def interpolated(self, keys: Keys, contexts: Keys, lower: Floats) -> Floats:
-        """p(w | h) of n-grams, from their keys, the keys of h, and p(w | h')."""
-        at, seen = _places(self.contexts, contexts)
-        place, counted = _places(self.keys, keys)
-        adjusted = np.where(counted, self.adjusted[place], 0)
-        left = adjusted - self.discounts[np.minimum(adjusted, 3)]
-        return np.where(seen, left / self.totals[at] + self.gammas[at] * lower, lower)
+def log_probs(pieces: Pieces, *, learned: Pieces, order: int, vocabulary: int) -> Floats:
+    """Natural logarithms (T,) of the probability of every piece of documents, each followed by END, given the preceding
+    pieces of its document, by the n-grams of other documents (`learned`), each followed by END."""
+    if not len(learned):
+        raise DataError("there are no tokens to count; add text to the corpus")
+    stream = np.concatenate([[END], learned]).astype(np.int64)
+    seen, asked = windows(stream, order), windows(np.concatenate([[END], pieces]).astype(np.int64), order)
+    distinct = [np.unique(keys[starts], return_index=True, return_counts=True) for keys, starts in seen[1:]]
+    result = np.full(len(pieces), 1.0 / vocabulary)
+    for length, (ngrams, first, adjusted) in enumerate(distinct, 1):
+        if not len(ngrams):
+            break
+        keys, starts = seen[length]
+        at = starts[first]
+        if length < order and len(distinct[length][0]):
+            longer = seen[length + 1][1][distinct[length][1]]
+            extended, counts = np.unique(keys[longer + 1], return_counts=True)
+            place, preceded = _places(extended, ngrams)
+            begins = (stream[at] == END) & (length > 1)
+            adjusted = np.where(preceded & ~begins, counts[place], adjusted)
+        discounts = np.asarray([0.0, *_discounts(np.bincount(np.minimum(adjusted, 5), minlength=6)[1:5])])
+        contexts, group = np.unique(seen[length - 1][0][at], return_inverse=True)
+        totals = np.bincount(group, weights=adjusted.astype(np.float64))
+        gammas = np.bincount(group, weights=discounts[np.minimum(adjusted, 3)]) / totals
+        keys, starts = asked[length]
+        context, occurs = _places(contexts, asked[length - 1][0][starts])
+        place, counted = _places(ngrams, keys[starts])
+        left = np.where(counted, adjusted[place], 0)
+        last = starts + length - 2
+        lower = result[last]
+        higher = (left - discounts[np.minimum(left, 3)]) / totals[context] + gammas[context] * lower
+        result[last] = np.where(occurs, higher, lower)
+    return np.log(result)
 
 
 def _places(table: Keys, keys: Keys) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
     """Index of each key in an ascending table, and whether it is in it."""
     places = np.minimum(np.searchsorted(table, keys), len(table) - 1)
     return places, table[places] == keys
-
-
-@dataclass(frozen=True)
-class NgramModel:
-    """An estimated model. `lengths`: the n-grams of length 1 to N; fewer if no document has n-grams of the longest
-    lengths."""
-
-    vocabulary: int
-    lengths: list[_Length]
-
-    def log_probs(self, pieces: Pieces) -> Floats:
-        """Natural logarithms (T,) of the probability of every piece of documents, each followed by END, given the
-        preceding pieces of its document."""
-        stream = np.concatenate([[END], pieces]).astype(np.int64)
-        by_length = windows(stream, len(self.lengths))
-        result = np.full(len(pieces), 1.0 / self.vocabulary)
-        for length, entries in enumerate(self.lengths, 1):
-            keys, starts = by_length[length]
-            last = starts + length - 2
-            result[last] = entries.interpolated(keys[starts], by_length[length - 1][0][starts], result[last])
-        return np.log(result)
-
-
-def estimate(pieces: Pieces, *, order: int, vocabulary: int) -> NgramModel:
-    """Estimate a model. `pieces`: (T,) ids of documents, each followed by END."""
-    if not len(pieces):
-        raise DataError("there are no tokens to count; add text to the corpus")
-    stream = np.concatenate([[END], pieces]).astype(np.int64)
-    by_length = windows(stream, order)
-    lengths: list[_Length] = []
-    longer: Keys | None = None
-    # From the longest n-grams to the shortest: the distinct ones of a length give the values a of the next.
-    for length in range(order, 0, -1):
-        keys, starts = by_length.pop()
-        if not len(starts):
-            continue
-        distinct, first, adjusted = np.unique(keys[starts], return_index=True, return_counts=True)
-        at, shorter = starts[first], by_length[-1][0]
-        if longer is not None:
-            extended, counts = np.unique(longer, return_counts=True)
-            place, preceded = _places(extended, distinct)
-            begins = (stream[at] == END) & (length > 1)
-            adjusted = np.where(preceded & ~begins, counts[place], adjusted)
-        longer = shorter[at + 1]
-        lengths.append(_length(distinct, adjusted, shorter[at]))
-    return NgramModel(vocabulary, lengths[::-1])
-
-
-def _length(keys: Keys, adjusted: NDArray[np.int64], of: Keys) -> _Length:
-    discounts = np.asarray([0.0, *_discounts(np.bincount(np.minimum(adjusted, 5), minlength=6)[1:5])])
-    contexts, group = np.unique(of, return_inverse=True)
-    totals = np.asarray(np.bincount(group, weights=adjusted.astype(np.float64)), dtype=np.float64)
-    gammas = np.bincount(group, weights=discounts[np.minimum(adjusted, 3)]) / totals
-    return _Length(keys, adjusted, contexts, totals, gammas, discounts)
 
 
 def _discounts(numbers: NDArray[Any]) -> tuple[float, float, float]:

@@ -1,234 +1,205 @@
-"""Prompts: tasks that a language model answers by generating a text, greedily (`components.studies.prompt_tasks`), or
-by choosing among answers by their likelihood (`components.studies.likelihood`); and zero-shot and few-shot
-classification, where the answers are the names of labels. Demonstrations are items that are never asked.
+"""Prompts: a language model answers questions (`prompts`) and labels the rows of a task (`zero_shot`) by choosing among
+answers by their likelihood.
 
-Shape suffixes: S seeds, N items, K sums.
+The answer that counts is the most probable one after the prompt (causal models: Radford et al. 2019, section 3, and
+Brown et al. 2020, section 2.4; for masked models, the answer replaces [MASK]: Petroni et al. 2019). Long answers are
+less probable than short ones, and models prefer some answers whatever the text, so four scores are compared, computed
+from log-likelihoods l:
+
+    sum          l(answer | prompt)
+    mean         l(answer | prompt) / number of characters
+    prior        l(answer | prompt) - l(answer | empty prompt)
+    calibrated   l(answer | prompt) - log of the mean of p(answer | prompt of a text without content), where p sums to 1
+                 over the answers (Zhao et al. 2021, section 5: contextual calibration)
+
+For causal models, the text after the answer counts as a part of it, in l and in the number of characters.
+
+prompts.json    questions in the forms of GPT-2 and GPT-3 (Radford et al. 2019; Brown et al. 2020, section 3.9): general
+                knowledge, translation, the last word of a sentence, scrambled letters, invented words, sums
 """
 
 import math
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import product
+from itertools import product, zip_longest
 from pathlib import Path
-from typing import Annotated, Final, Literal
+from string import Formatter
+from typing import Annotated, Any, Final, Literal
 
 import numpy as np
 import typer
-from scipy import sparse
+from scipy.special import softmax
 
-from components.core.errors import ConfigError, DataError, HeadstartError, nearest
-from components.core.progress import Progress
+from components.core.errors import ConfigError, DataError, nearest
 from components.data.formats.rows import open_rows
-from components.data.scoring import bleu
+from components.data.formats.tables import as_text
 from components.data.scoring.base import Floats
-from components.data.scoring.intervals import Interval, Ints, sizes_of
-from components.data.tasks.data import Split
+from components.data.scoring.intervals import Interval, Ints
+from components.data.tasks.data import Fields, Split
 from components.data.tasks.examples import read_facts, read_split
-from components.evaluation.aggregates import Scores, measured
 from components.models import family as family_named
 from components.models.encoder import Encoder
-from components.serving.generation import Sampling, generate
-from components.studies.frame import EncoderName, Measured, Outputs, Row, Sheet, Task
-from components.studies.likelihood import OBJECTIVES, SCORES, answer_scores, require_answers, unknown_words
-from components.studies.prompt_tasks import FROM_FILE, TASKS, Item, Prompt, PromptTask, Source
+from components.serving.generation import GAP, require_output_layer
+from components.serving.likelihood import Gap, causal_log_probs, gap_between, masked_log_probs
+from components.studies.frame import EncoderName, Measured, Outputs, Row, Sheet, Task, rate
+from components.tokenization import Tokenizer
+from components.tokenization.special import UNK
 
-GREEDY: Final = Sampling(temperature=0.0)
+ITEMS: Final = Path(__file__).with_suffix(".json")
 #: Texts without content (Zhao et al. 2021).
 NEUTRAL: Final = ("N/A", "")
-#: Pieces that an answer may have beyond the longest correct one, such as a space before it.
-MARGIN: Final = 2
-#: Answers that are shown for each task; of new words, all.
-SAMPLES: Final = 2
-#: Columns of the differences to trivial answers.
-GENERATED, GAIN = "generated minus trivial", "calibrated minus trivial"
+#: Column of the difference to the most frequent answer.
+GAIN: Final = "calibrated minus trivial"
+#: Objectives of language models.
+OBJECTIVES: Final = ("causal", "masked", "permuted")
+SCORES: Final = ("sum", "mean", "prior", "calibrated")
 KINDS: Final = ("choice", "classification", "pair")
 EXPLANATION: Final = (
-    "Generated: share of correct answers by greedy decoding; of translations BLEU / 100, of new-word the answers with "
-    "the word. Trivial: the most frequent answer, or the copied source. Sum, mean, prior and calibrated: the most "
-    "probable one of several answers by its log-likelihood, per character, relative to no prompt, and to prompts "
-    "without content (Zhao et al. 2021). Perplexity: of the correct answer."
+    "Unknown: answers with unknown words, whose probabilities have no meaning. Trivial: the most frequent answer. Sum, "
+    "mean, prior and calibrated: the most probable answer by its log-likelihood, per character, relative to no prompt, "
+    "and to prompts without content (Zhao et al. 2021). Perplexity: of the correct answer."
 )
 
 
 @dataclass(frozen=True)
-class Asked:
-    """A task with its N items, the candidate answers of each, the correct one first (none: only generate), and the
-    demonstrations of S seeds. `clusters`: of the items."""
+class Prompt:
+    """A template: the texts before and after the answer; {text} and {second} are the parts of a row."""
 
-    task: PromptTask
-    items: Sequence[Item]
-    candidates: Sequence[Sequence[str]]
-    demonstrations: Sequence[Sequence[Item]]
-    clusters: Ints | None = None
+    before: str
+    after: str
 
+    @classmethod
+    def of(cls, template: str, *, parts: Sequence[str] = ("text", "second")) -> "Prompt":
+        """Parse a text. The answer replaces its [MASK], or follows the text if there is none."""
+        before, *after = template.split(GAP)
+        if len(after) > 1:
+            raise ConfigError(f"--prompt: {template!r} has {len(after)} {GAP}; write one or none")
+        try:
+            fields = [(name, form) for _, name, form, _ in Formatter().parse(template) if name is not None]
+        except ValueError:
+            fields = [("", "")]
+        if any(name not in parts or form for name, form in fields):
+            allowed = " and ".join(f"{{{part}}}" for part in parts)
+            raise ConfigError(f"--prompt: {template!r}: only {allowed} may be in braces; write {{{{ for a brace")
+        return cls(before.rstrip(" "), after[0] if after else "")
 
-def continuations(encoder: Encoder, prompts: Sequence[str], *, length: int) -> list[str]:
-    """The greedy continuations of prompts by at most `length` pieces. A prompt that exceeds the model's positions loses
-    its beginning."""
-    model, texts = encoder.model, []
-    around = model.special_tokens([-1])
-    for ids in encoder.tokenizer.encode_batch(prompts):
-        start = [*around[: around.index(-1)], *ids.tolist()[-_room(encoder, length) :]]
-        texts.append(encoder.tokenizer.decode(generate(model, start, length=length, sampling=GREEDY)))
-    return texts
+    def fill(self, parts: Fields) -> tuple[str, str]:
+        """The texts before and after the answer for a row."""
+        named = {"text": parts[0], "second": parts[1] if len(parts) > 1 else ""}
+        return self.before.format(**named), self.after.format(**named)
 
-
-def _room(encoder: Encoder, length: int) -> int:
-    """Pieces of a prompt that fit beside an answer; at least one, because generation shifts its window."""
-    model = encoder.model
-    return 1 << 30 if model.max_tokens is None else max(1, model.max_tokens - length - len(model.special_tokens([])))
-
-
-def around(
-    sums_SNK: Sequence[Floats], task: PromptTask | None = None, clusters: Ints | None = None, *, least: float = 0.0
-) -> Interval:
-    """The mean over seeds of a task's score (default: a share), with its interval over seeds and items. `least`: the
-    smallest possible score."""
-    score = task.score if task else lambda sums: sums[..., 0] / sums[..., 1]
-    matrices = [sparse.csr_array(of) for of in sums_SNK]
-    values = measured(matrices, clusters, lambda sums: {"": score(sums)})[""]
-    return Scores(range(len(values)), values, sizes_of(clusters, len(sums_SNK[0])), within=(least, 1.0)).interval()
+    def lines(self, answered: Sequence[tuple[Fields, str]]) -> str:
+        """Demonstrations: rows with their answers, which precede a prompt."""
+        return "".join(f"{before} {answer}{after}\n" for of, answer in answered for before, after in [self.fill(of)])
 
 
-def answered(system: str, encoder: Encoder, asked: Asked, *, generates: bool) -> tuple[Row, list[Row], list[str]]:
-    """The row of one encoder and task, samples, and notes."""
-    task, items = asked.task, asked.items
-    prompts = [[task.prompt(item.question, shown) for item in items] for shown in asked.demonstrations]
-    most = Counter(answer for item in items for answer in item.answers).most_common(1)[0]
-    row: Row = {"encoder": system, "task": task.name, "items": len(items)}
-    row |= dict.fromkeys(("generated", "trivial", GENERATED, *SCORES, "guessing", "perplexity", GAIN))
-    row["trivial"], samples, notes = most[1] / len(items) if task.closed else None, list[Row](), list[str]()
-    if generates:
-        longest = encoder.tokenizer.encode_batch([item.shown or item.answers[0] for item in task.items])
-        length = max(map(len, longest)) + MARGIN
-        written = [
-            [task.cut(text) for text in continuations(encoder, [before for before, _ in of], length=length)]
-            for of in prompts
-        ]
-        of = row["generated"] = around([_sums(task, encoder, texts, items) for texts in written], task)
-        if task.right is None:
-            row["trivial"] = float(task.score(_sums(task, encoder, [item.question[0] for item in items], items).sum(0)))
-        if (usual := row["trivial"]) is not None:
-            row[GENERATED] = Interval(of.mean - usual, of.low - usual, of.high - usual)
-        asking = encoder.tokenizer.encode_batch([before for before, _ in prompts[0]])
-        if longer := sum(len(ids) > _room(encoder, length) for ids in asking):
-            notes.append(
-                f"{system}: {longer} of {len(items)} prompts of {task.name} exceed the model's "
-                f"{encoder.model.max_tokens} positions and lose their beginning."
-            )
-        samples = [
-            {
-                "encoder": system,
-                "task": task.name,
-                "end of the question": item.question[0][-80:],
-                "generated": text or "(nothing)",
-                "answer": item.shown or item.answers[0],
-            }
-            for item, text in zip(items, written[0], strict=True)
-        ]
-    if max(map(len, asked.candidates)) > 1:
-        row |= _chosen(encoder, asked, prompts, most[0])
-        notes += unknown_words(f"{system}, {task.name}", encoder, asked.candidates)
-    return row, samples[: None if task.name == "new-word" else SAMPLES], notes
+def require_answers(encoder: Encoder) -> None:
+    """Require a forward causal or a masked language model."""
+    objective = family_named(encoder.family).objective
+    if objective not in OBJECTIVES:
+        raise ConfigError(f"the family {encoder.family!r} has no language model, which zero-shot needs")
+    require_output_layer(encoder)
+    if objective == "causal" and encoder.model.backward:
+        raise ConfigError(
+            f"{encoder.family}: a backward model cannot predict the answer after a prompt; use the forward model"
+        )
 
 
-def _chosen(encoder: Encoder, asked: Asked, prompts: Sequence[Sequence[tuple[str, str]]], usual: str) -> Row:
-    """The choice among the candidates by each score, against the most frequent answer `usual`."""
-    hits, nats, ones = list[Floats](), list[float](), np.ones(len(asked.items))
-    for of, shown in zip(prompts, asked.demonstrations, strict=True):
-        neutral = [asked.task.prompt((text, text), shown) for text in NEUTRAL]
-        scores = answer_scores(encoder, of, asked.candidates, neutral=neutral)
-        # A tie is wrong.
-        hits.append(np.asarray([[(each[name][1:] < each[name][0]).all() for each in scores] for name in SCORES], float))
-        nats += [-each["sum"][0] for each in scores]
-    row: Row = {
-        name: around([np.stack([of[place], ones], 1) for of in hits], clusters=asked.clusters)
-        for place, name in enumerate(SCORES)
-    }
-    row["guessing"] = float(np.mean([1 / len(each) for each in asked.candidates]))
-    row["perplexity"] = math.exp(min(float(np.mean(nats)), 700.0))
-    if asked.task.closed:
-        most = np.asarray([item.answers[0] == usual for item in asked.items])
-        # A score that is chosen by its hits on these items would be too good.
-        gains = [np.stack([of[SCORES.index("calibrated")] - most, ones], 1) for of in hits]
-        row[GAIN] = around(gains, clusters=asked.clusters, least=-1.0)
-    return row
+def answer_scores(
+    encoder: Encoder,
+    prompts: Sequence[tuple[str, str]],
+    candidates: Sequence[Sequence[str]],
+    *,
+    neutral: Sequence[tuple[str, str]] = (("", ""),),
+) -> list[dict[str, Floats]]:
+    """The scores of the C candidates of each prompt (before, after): score -> (C,)."""
+    require_answers(encoder)
+    causal = family_named(encoder.family).objective == "causal"
+    inputs = dict[tuple[str, str, str], Gap]()
+    for prompt, words in zip(prompts, candidates, strict=True):
+        for answer, (before, after) in product(words, (prompt, ("", ""), *neutral)):
+            if (key := (before, answer, after)) not in inputs:
+                try:
+                    inputs[key] = gap_between(encoder.model, *pieces(encoder.tokenizer, *key), causal=causal)
+                except DataError as error:
+                    raise DataError(f"answer {answer!r}: {error}") from error
+    measured = (causal_log_probs if causal else masked_log_probs)(encoder.model, list(inputs.values()))
+    total, scores = {key: values.sum() for key, values in zip(inputs, measured, strict=True)}, []
+    for prompt, words in zip(prompts, candidates, strict=True):
+        beyond = len(prompt[1].strip()) if causal else 0
+        sizes = np.asarray([max(1, len(answer) + beyond) for answer in words])
+        sums, alone, *without = (
+            np.asarray([total[first, answer, last] for answer in words]) for first, last in (prompt, ("", ""), *neutral)
+        )
+        calibrated = sums - np.log(np.mean(softmax(without, axis=1), axis=0))
+        scores.append({"sum": sums, "mean": sums / sizes, "prior": sums - alone, "calibrated": calibrated})
+    return scores
 
 
-def _sums(task: PromptTask, encoder: Encoder, written: Sequence[str], items: Sequence[Item]) -> Floats:
-    """(N, K) sums of the score of answers; correct ones are spelled as the vocabulary does."""
-    if (right := task.right) is None:
-        return bleu.statistics(written, [item.answers for item in items])
-    hits = []
-    for text, item in zip(written, items, strict=True):
-        spelled = [task.cut(encoder.tokenizer.decode(ids)) for ids in encoder.tokenizer.encode_batch(item.answers)]
-        hits.append([float(bool(text) and right(text, spelled)), 1.0])
-    return np.asarray(hits)
+def pieces(tokenizer: Tokenizer, before: str, answer: str, after: str) -> tuple[list[int], list[int], list[int]]:
+    """The pieces of each part of the whole text, with a space between the text before and the answer. A piece of two
+    parts belongs to the answer."""
+    start = f"{before} " if before else ""
+    ids, offsets = tokenizer.encode_with_offsets(f"{start}{answer}{after}")
+    first = sum(int(end <= len(before)) for _, end in offsets)
+    last = sum(int(begin < len(start) + len(answer)) for begin, _ in offsets)
+    parts = ids.tolist()
+    return parts[:first], parts[first:last], parts[last:]
+
+
+def share(hits_N: Sequence[Any] | Floats, clusters: Ints | None = None, *, least: float = 0.0) -> Interval:
+    """The mean of N values between `least` and 1, with its interval over items (`clusters`: of them)."""
+    groups = np.arange(len(hits_N)) if clusters is None else clusters
+    counts = [np.bincount(groups, of) for of in (np.asarray(hits_N, float), np.ones(len(hits_N)))]
+    return rate(*np.asarray(counts, dtype=np.float64), within=(least, 1.0))
+
+
+def read_questions(path: Path) -> dict[str, list[tuple[str, str]]]:
+    """Task -> questions with their answers, of a file with the columns question and answer, and optionally task. A
+    question may have several answers, each in a row."""
+    tasks = defaultdict[str, list[tuple[str, str]]](list)
+    for where, row in open_rows(path).rows:
+        task, question, answer = (
+            (as_text(row.get(name), where) or "").rstrip(" ") for name in ("task", "question", "answer")
+        )
+        if not question.strip() or not answer:
+            raise DataError(f"{where}: a question or its answer is missing or empty; a row needs both")
+        tasks[task or path.stem].append((question, answer))
+    return tasks
 
 
 def measure(
     outputs: Outputs,
     *,
-    task: Annotated[str, typer.Option(help=f"One of {', '.join(TASKS)}; all that are possible by default.")] = "",
+    items: Annotated[str, typer.Option(help="File with question and answer, and task; by default six kinds.")] = "",
+    task: Annotated[str, typer.Option(help="Task of the file; all by default.")] = "",
     encoder: EncoderName = "",
-    shots: Annotated[int, typer.Option(help="Demonstrations in the prompt.", min=0, max=100)] = 0,
-    items: Annotated[int, typer.Option(help="Maximum number of items of a task.", min=2, max=5000)] = 50,
-    seeds: Annotated[int, typer.Option(help="Number of times that demonstrations are drawn.", min=1, max=20)] = 3,
-    choices: Annotated[int, typer.Option(help="Answers to choose among; 0: only generate.", min=0, max=100)] = 4,
-    pairs: Annotated[str, typer.Option(help="File with source, target (translation) or question, answer.")] = "",
+    prompt: Annotated[str, typer.Option(help="Template with {text} and [MASK] in place of the answer.")] = "{text}",
+    shots: Annotated[int, typer.Option(help="Questions that precede the others with their answers.", min=0)] = 0,
+    choices: Annotated[int, typer.Option(help="Answers to choose among.", min=2, max=100)] = 4,
 ) -> Measured:
-    """Answers of every causal language model of the run."""
-    if task and task not in TASKS:
-        raise ConfigError(f"--task: unknown task {task!r}{nearest(task, TASKS)}")
-    source = Source(lambda: outputs.of("corpus", "domain"), Path(pairs) if pairs else None, items + seeds * shots)
-    encoders = {f"{block}-{start}": loaded for (block, start), loaded in outputs.causal(encoder).items()}
-    asked, notes, rows, samples = list[Asked](), list[str](), list[Row](), list[Row]()
-    for name in [task] if task else _possible(source.pairs):
-        try:
-            tasks = TASKS[name](source, np.random.default_rng(0))
-            asked += [_asked(each, shots=shots, items=items, seeds=seeds, choices=choices) for each in tasks]
-        except HeadstartError as error:
-            # A task that the user names is not skipped.
-            if task or name in FROM_FILE:
-                raise
-            notes.append(f"{name} is skipped: {error}.")
-    with Progress("prompts", total=len(encoders) * len(asked), unit="task") as bar:
-        for (system, loaded), each in product(encoders.items(), asked):
-            row, shown, remarks = answered(system, loaded, each, generates=True)
-            rows, samples, notes = [*rows, row], [*samples, *shown], [*notes, *remarks]
-            bar.advance()
-    sheets = [Sheet(rows, "", {"perplexity": ".4g"}, GENERATED, reference=0.0), Sheet(samples, "Samples")]
-    return Measured(sheets, [f"Demonstrations: {shots}. {EXPLANATION}", *notes])
-
-
-def _possible(pairs: Path | None) -> list[str]:
-    """The tasks that need no file, and the one whose columns the file has."""
-    columns = open_rows(pairs).names if pairs else []
-    names = [name for name in TASKS if name not in FROM_FILE or FROM_FILE[name] in columns]
-    if pairs and not FROM_FILE.keys() & names:
-        raise DataError(
-            f"{pairs}: has the columns {', '.join(columns)}; needs source and target, or question and answer"
-        )
-    return names
-
-
-def _asked(task: PromptTask, *, shots: int, items: int, seeds: int, choices: int) -> Asked:
-    """Demonstrations from the first items, questions from the others, and candidate answers from all."""
-    count = len(task.items)
-    shown = min(shots * seeds, max(count - items, count // 2))
-    asked = task.items[shown : shown + items]
-    if shown < shots or len(asked) < 2:
-        raise DataError(f"{task.name}: {count} items are too few for {shots} demonstrations and 2 questions")
-    rngs = [np.random.default_rng(seed) for seed in range(seeds if shots else 1)]
-    demonstrations = [[task.items[index] for index in rng.permutation(shown)[:shots]] for rng in rngs]
-    answers = list(dict.fromkeys(item.answers[0] for item in task.items)) if task.closed and choices > 1 else []
-    candidates = []
-    for item in asked:
-        others = [answer for answer in answers if answer not in item.answers]
-        drawn = rngs[0].permutation(len(others))[: choices - 1]
-        candidates.append([item.answers[0], *(others[index] for index in drawn)])
-    return Asked(task, asked, candidates, demonstrations)
+    """The choice of every causal language model of the run among the answer and those of other questions of a task. The
+    first questions are the demonstrations."""
+    tasks, template = read_questions(Path(items) if items else ITEMS), Prompt.of(prompt, parts=("text",))
+    if task and task not in tasks:
+        raise ConfigError(f"--task: unknown task {task!r}{nearest(task, tasks)}")
+    encoders, rows = outputs.causal(encoder), list[Row]()
+    for name, of in tasks.items() if not task else [(task, tasks[task])]:
+        if len(asked := of[shots:]) < 2:
+            raise DataError(f"{name}: {len(of)} questions are too few for {shots} demonstrations and 2 questions")
+        shown = template.lines([((question,), answer) for question, answer in of[:shots]])
+        rng, fields = np.random.default_rng(0), list[tuple[str, ...]]()
+        for question, right in asked:
+            others = [answer for answer in dict.fromkeys(answer for _, answer in of) if (question, answer) not in of]
+            fields.append((question, right, *rng.permutation(others)[: choices - 1].tolist()))
+        split = Split(fields, [np.zeros(1)] * len(fields), [None] * len(fields))
+        rows += [
+            {"encoder": system, "task": name} | _chosen(loaded, split, template, shown, [])
+            for system, loaded in encoders.items()
+        ]
+    sheet = Sheet(rows, "", {"perplexity": ".4g"}, "calibrated", reference=1 / choices)
+    return Measured([sheet], [f"Demonstrations: {shots}. {EXPLANATION}"])
 
 
 def label_words(labels: Sequence[str], answers: str) -> dict[str, str]:
@@ -261,20 +232,18 @@ def zero_shot(
     if facts.kind not in KINDS:
         raise ConfigError(f"{name}: {facts.kind} has no candidate answers; zero-shot supports {', '.join(KINDS)}")
     template = Prompt.of(prompt, parts=("text", "second") if facts.kind == "pair" else ("text",))
-    words = list(label_words(facts.labels, answers).values())
-    choice = facts.kind == "choice"
-    if shots and choice:
+    # The answers of a choice differ by row.
+    words = [] if facts.kind == "choice" else list(label_words(facts.labels, answers).values())
+    if shots and not words:
         raise ConfigError("--shots: the answers of a choice differ by row; set it to 0")
-    asked = {}
-    shown = _demonstrations(read_split(directory, "train"), words, shots) if shots else []
-    for part in dict.fromkeys(("dev", split)):
-        asked[part] = _rows_asked(read_split(directory, part), name, template, None if choice else words, shown)
-        if not asked[part].items:
-            raise ConfigError(f"{name}: prompts are chosen on dev; name a file (data.tasks.{name}.dev)")
+    shown = template.lines(_demonstrations(read_split(directory, "train"), words, shots)) if shots else ""
+    whole = read_split(directory, split)
+    # Rows without any of the labels have no right answer.
+    asked = whole.take([row for row, target in enumerate(whole.targets) if target[0] >= 0])
+    if not len(asked):
+        raise ConfigError(f"{name}: prompts are chosen on dev; name a file (data.tasks.{name}.dev)")
     rows, notes = list[Row](), list[str]()
     for system, loaded in outputs.encoders(encoder).items():
-        if not encoder and family_named(loaded.family).objective not in OBJECTIVES:
-            continue
         try:
             require_answers(loaded)
         except ConfigError as error:
@@ -282,33 +251,46 @@ def zero_shot(
                 raise
             notes.append(f"{system} is skipped: {error}.")
             continue
-        for part, of in asked.items():
-            row, _, remarks = answered(system, loaded, of, generates=False)
-            rows.append({"split": part} | {key: value for key, value in row.items() if "generated" not in key})
-        notes += remarks
+        row = {"split": split, "encoder": system, "task": name}
+        rows.append(row | _chosen(loaded, asked, template, shown, words))
     if not rows:
         raise ConfigError(f"run.families: none has a causal or masked language model. {' '.join(notes)}")
-    text = [f"Prompt: {prompt!r}, after {shots} labelled rows. {EXPLANATION}", *notes]
-    value = "calibrated" if choice else GAIN
-    return Measured([Sheet(rows, name, {"perplexity": ".4g"}, value, reference=None if choice else 0.0)], text)
+    value, reference = (GAIN, 0.0) if words else ("calibrated", None)
+    sheet = Sheet(rows, name, {"perplexity": ".4g"}, value, reference=reference)
+    text = f"Prompt: {prompt!r}, after {shots} labelled rows. {EXPLANATION}"
+    return Measured([sheet], [text, *notes])
 
 
-def _rows_asked(split: Split, task: str, template: Prompt, words: Sequence[str] | None, shown: Sequence[Item]) -> Asked:
-    """The rows of a split with the `words` of the labels as answers, or with their own choices. Rows without any of the
-    labels have no right answer."""
-    kept = split.take([row for row, target in enumerate(split.targets) if target[0] >= 0])
-    candidates = []
-    for fields, target in zip(kept.fields, kept.targets, strict=True):
-        possible, right = words or fields[1:], int(target[0])
-        candidates.append([possible[right], *(other for at, other in enumerate(possible) if at != right)])
-    items = [Item(tuple(fields), (of[0],)) for fields, of in zip(kept.fields, candidates, strict=True)]
-    asked = PromptTask(task, items, template, closed=words is not None)
-    return Asked(asked, items, candidates, [shown], kept.clusters)
-
-
-def _demonstrations(train: Split, words: Sequence[str], shots: int) -> list[Item]:
+def _demonstrations(train: Split, words: Sequence[str], shots: int) -> list[tuple[Fields, str]]:
     """Rows of train with their answers; each label in turn."""
-    order = np.random.default_rng(0).permutation(len(train))
-    of_label = [[row for row in order.tolist() if train.targets[row][0] == label] for label in range(len(words))]
-    turns = [rows[turn] for turn in range(shots) for rows in of_label if turn < len(rows)]
-    return [Item(tuple(train.fields[row]), (words[int(train.targets[row][0])],)) for row in turns[:shots]]
+    of_label = [np.flatnonzero(train.labels == label).tolist() for label in range(len(words))]
+    turns = [row for rows in zip_longest(*of_label) for row in rows if row is not None]
+    return [(train.fields[row], words[int(train.targets[row][0])]) for row in turns[:shots]]
+
+
+def _chosen(encoder: Encoder, split: Split, template: Prompt, shown: str, words: Sequence[str]) -> Row:
+    """The choice by each score among `words`, or the row's own choices without any, against the most frequent one."""
+    rights = [int(target[0]) for target in split.targets]
+    candidates = [words or fields[1:] for fields in split.fields]
+    prompts, neutral = (
+        [(f"{shown}{before}", after) for before, after in map(template.fill, parts)]
+        for parts in (split.fields, [(text, text) for text in NEUTRAL])
+    )
+    scores = answer_scores(encoder, prompts, candidates, neutral=neutral)
+    # A tie is wrong.
+    hits = {
+        name: np.asarray(
+            [(np.delete(of[name], at) < of[name][at]).all() for of, at in zip(scores, rights, strict=True)]
+        )
+        for name in SCORES
+    }
+    usual, count = Counter(rights).most_common(1)[0]
+    nats = -np.mean([of["sum"][right] for of, right in zip(scores, rights, strict=True)])
+    distinct = dict.fromkeys(f" {answer}" for of in candidates for answer in of)
+    unknown = sum(bool((ids == UNK).any()) for ids in encoder.tokenizer.encode_batch([*distinct]))
+    row: Row = {"items": len(split), "unknown": unknown, "trivial": count / len(split) if words else None}
+    row |= {name: share(of, split.clusters) for name, of in hits.items()}
+    row |= {"guessing": float(np.mean([1 / len(of) for of in candidates])), "perplexity": math.exp(min(nats, 700.0))}
+    # A score that is chosen by its hits on these items would be too good.
+    gains = hits["calibrated"] - np.equal(rights, usual).astype(float)
+    return row | {GAIN: share(gains, split.clusters, least=-1.0) if words else None}

@@ -16,20 +16,17 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import numpy as np
 import torch
 import typer
-from scipy import stats
 
 from components.cluster.launcher import map_parallel
+from components.core.artifacts import MANIFEST
 from components.core.errors import ConfigError
 from components.core.progress import Progress
-from components.data.scoring import title
-from components.data.tasks.budgets import ALL, sample_rows
-from components.data.tasks.examples import read_facts, read_split, strata_of
-from components.data.tasks.kinds import scoring_for
+from components.data.tasks.budgets import ALL
 from components.evaluation.aggregates import Scores, unit
 from components.learners.task_models import base
 from components.learners.task_models.fixed_batches import extract
@@ -39,7 +36,6 @@ from components.learners.task_models.sampler import ExampleSampler
 from components.models.encoder import Encoder, architecture_of, build_model, load_encoder
 from components.reporting.evaluations import labels_at
 from components.settings.finetune import FinetuneSettings
-from components.settings.systems import System
 from components.studies.frame import STAGE_OF, Budget, Measured, Outputs, Row, Sheet, Task
 from components.studies.frozen import Labelled, layer_vectors, logme, numbers_of
 from components.studies.words import evenly
@@ -60,13 +56,11 @@ Trained = tuple[TaskModel, float]
 
 @dataclass(frozen=True)
 class Networks:
-    """All networks of one seed. `tasks`: base -> output of the stage `examples`. `encoder`: directory with architecture
-    and tokenizer; its weights are not used."""
+    """All networks of one seed. `encoder`: directory with architecture and tokenizer; its weights are not used."""
 
-    tasks: Mapping[str, Path]
+    tasks: Mapping[str, Labelled]
     encoder: Path
     settings: FinetuneSettings
-    budget: int
     seed: int
     epochs: float
 
@@ -81,12 +75,11 @@ def learn(
         source: network whose lowest `copied` layer groups are copied; None for a base network.
         learning: whether these are trained.
     """
-    examples, seed = networks.tasks[base], networks.seed
-    facts, loaded = read_facts(examples), load_encoder(networks.encoder)
-    task = find_task(facts.kind)
+    data, seed, loaded = networks.tasks[base], networks.seed, load_encoder(networks.encoder)
+    task = find_task(data.facts.kind)
     # The two base networks start from different weights, and the random layers of a copy from others again.
-    origin = ("above",) if source else ("base", examples.name, "")
-    model = _model(networks, loaded, task, facts.labels, origin, copied)
+    origin = ("above",) if source else ("base", data.facts.task, "")
+    model = _model(networks, loaded, task, data.facts.labels, origin, copied)
     encoder, settings, training = model.encoder, model.settings, model.settings.training
     if source:
         pairs = zip(encoder.layer_groups()[:copied], source.encoder.layer_groups(), strict=False)
@@ -94,8 +87,7 @@ def learn(
             for ours, theirs in pairs:
                 for parameter, other in zip(ours, theirs, strict=True):
                     parameter.copy_(other)
-    whole, dev = (read_split(examples, name) for name in ("train", "dev"))
-    split = whole.take(sample_rows(strata_of(whole, facts.kind), networks.budget, seed=seed)[0])
+    split, dev = data.sample(seed=seed), data.dev
     encoded, held = (task.encode(of.fields, loaded.tokenizer, encoder, settings) for of in (split, dev))
     model.head.prepare(split.targets)
     model.head.fit_norm(extract(model, encoded).matrix())
@@ -105,7 +97,7 @@ def learn(
     batches = ExampleSampler(encoded, split.targets, batch_size=training.batch_size, seed=counter_seed(seed, "batches"))
     steps = max(settings.min_steps, math.ceil(networks.epochs * -(-len(split) // training.batch_size)))
     scored_at = {round(steps * (number + 1) / EVALUATIONS) for number in range(EVALUATIONS)} - {0}
-    scoring, best = scoring_for(facts.kind, facts.labels), -math.inf
+    scoring, best = data.scoring, -math.inf
     for report in train(state, batches, settings=training, total_steps=steps, seed=counter_seed(seed, "finetune")):
         if report.step in scored_at:
             if state.average is not None:
@@ -133,20 +125,14 @@ def _model(
     return TaskModel(encoder, task=task, settings=given.model_copy(update=changes), labels=labels).eval()
 
 
-def of_seed(networks: Networks) -> dict[str, list[float]]:
-    """Train the base networks, then all copies; series -> score for n from 0."""
+def of_seed(networks: Networks) -> list[list[float]]:
+    """Train the base networks, then all copies; the scores of each of SERIES for n from 0."""
     bases = {name: learn(networks, name) for name in networks.tasks}
-    groups = len(architecture_of(networks.encoder).layer_groups())
-    return {
-        series: [
-            bases["B"][1],
-            *(
-                learn(networks, "B", source=bases[name][0], copied=cut, learning=learning)[1]
-                for cut in range(1, groups + 1)
-            ),
-        ]
-        for series, (name, learning) in SERIES.items()
-    }
+    cuts = range(1, len(architecture_of(networks.encoder).layer_groups()) + 1)
+    return [
+        [bases["B"][1], *(learn(networks, "B", source=bases[name][0], copied=n, learning=plus)[1] for n in cuts)]
+        for name, plus in SERIES.values()
+    ]
 
 
 def measure(
@@ -165,37 +151,36 @@ def measure(
     tasks = [outputs.task(other)] if other else [*outputs.params.run.tasks, *outputs.params.data.tasks]
     if (second := next((each for each in tasks if each != name), None)) is None:
         raise ConfigError(f"--other: needs a task of data.tasks other than {name}")
+    data = Labelled.of(outputs, name, budget or ALL)
     networks = Networks(
-        tasks={base: outputs.of("examples", of).absolute() for base, of in {"A": second, "B": name}.items()},
+        tasks={"A": Labelled.of(outputs, second, budget or ALL), "B": data},
         encoder=outputs.encoder_directory(block, start).absolute(),
         settings=outputs.finetuning(block),
-        budget=budget or ALL,
         seed=0,
         epochs=epochs,
     )
-    facts = read_facts(networks.tasks["B"])
-    jobs = [replace(networks, seed=seed) for seed in facts.seeds[:seeds]]
+    jobs = [replace(networks, seed=seed) for seed in data.facts.seeds[:seeds]]
+    results = dict[int, list[list[float]]]()
     with Progress("study transferability", total=len(jobs), unit="seed") as bar:
-        scores = dict[int, dict[str, list[float]]]()
-        for index, of in map_parallel(of_seed, jobs, settings=outputs.params.cluster):
-            scores[index] = of
+        for index, result in map_parallel(of_seed, jobs, settings=outputs.params.cluster):
+            results[index] = result
             bar.advance(1)
-    # (S, 1) for each series and n.
-    by_series = {
-        series: np.asarray([scores[index][series] for index in range(len(jobs))]).T[..., None] for series in SERIES
+    # Series, n, seed.
+    values = np.moveaxis(np.asarray([results[index] for index in range(len(jobs))]), 0, -1)
+    of_runs = {
+        series: [Scores(range(len(jobs)), of_n[:, None]) for of_n in of]
+        for series, of in zip(SERIES, values, strict=True)
     }
-    of_runs = {series: [Scores(range(len(jobs)), of) for of in by_n] for series, by_n in by_series.items()}
     rows: list[Row] = [
-        {"n": n} | {series: of[n].interval() for series, of in of_runs.items()} for n in range(len(of_runs["BnB"]))
+        {"n": n} | {series: of[n].interval() for series, of in of_runs.items()} for n in range(values.shape[1])
     ]
     changes: list[Row] = [
         {"series": series, "n": n, "minus B": of[n].minus(of[0]).interval()}
         for series, of in of_runs.items()
         for n in range(1, len(of))
     ]
-    scoring = scoring_for(facts.kind, facts.labels)
     text = (
-        f"{title(scoring.main)} on dev at {labels_at(budget or ALL, unit(scoring))}, mean over {len(jobs)} seeds, "
+        f"{data.described}, mean over {len(jobs)} seeds, "
         "with its interval. The lowest n layer groups are copied (1: the embedding) from base B (BnB) or base A (AnB), "
         "trained on the labels of one task from random weights; those above are initialised randomly; +: the copied "
         "ones are trained, too. n = 0 is base B (Yosinski et al. 2014)."
@@ -217,19 +202,9 @@ def which_source(
     budget: Budget = 0,
 ) -> Measured:
     """Which encoder suits a task, ranked before fine-tuning by LogME of its hidden states and the labels of a sample of
-    train: language models, and encoders that were fine-tuned on other tasks (`intermediate_tasks`). Beside it, the
-    metrics of selection of the run, and Spearman's rank correlation with them."""
-    name = outputs.task(task)
-    data = Labelled.of(outputs, name)
-    labels = data.budget(budget)
-    sample = data.sample(labels, seed=data.facts.seeds[0])
-    evaluation: dict[str, Any] = outputs.evaluation(name) if outputs.exists("evaluation", name) else {}
-    tuned = {
-        system["system"]: float(cell["training"][f"selection_{evaluation['main']}"])
-        for system in evaluation.get("systems", [])
-        for cell in system["budgets"]
-        if cell["budget"] == labels
-    }
+    train: language models, and encoders that were fine-tuned on other tasks (`intermediate_tasks`)."""
+    data = Labelled.of(outputs, task, budget)
+    name, sample = data.facts.task, data.sample(seed=data.facts.seeds[0])
     named = dict.fromkeys(outputs.split_name(of.strip()) for of in encoders.split(",") if of.strip())
     chosen = list(named) or candidates(outputs, name)
     if len(chosen) < 2:
@@ -241,36 +216,23 @@ def which_source(
     used = evenly(range(len(numbers)), VECTORS)
     targets = np.eye(len(data.facts.labels))[numbers[used]]
     rows = list[Row]()
-    score = f"fine-tuned: {title(data.scoring.main)} {data.where}"
     for block, start in chosen:
         settings = outputs.finetuning(block)
         layers = layer_vectors(outputs.encoder(block, start), sample, kind=data.facts.kind, settings=settings)
         evidence = logme(torch.cat(layers, dim=1)[used].double().numpy(), targets)
-        rows.append({"encoder": f"{block}-{start}", "LogME": evidence, score: tuned.get(f"{block}-{start}")})
+        rows.append({"encoder": f"{block}-{start}", "LogME": evidence})
     rows.sort(key=lambda row: -row["LogME"])
-    text = [
-        f"The ranking uses a labelled sample of train ({data.described(labels)}), and no row of dev or test.",
-        rank_correlation([(row["LogME"], row[score]) for row in rows if row[score] is not None]),
-    ]
-    return Measured([Sheet(rows, name, {"LogME": ".4f"}, "LogME")], text)
+    text = f"Ranked on {labels_at(data.labels, unit(data.scoring))} of train, and no row of dev or test."
+    return Measured([Sheet(rows, name, {"LogME": ".4f"}, "LogME")], [text])
 
 
 def candidates(outputs: Outputs, task: str) -> list[tuple[str, str]]:
     """(block, start) of the trained encoders of the run, and of those that were fine-tuned on another task."""
-    run, sources = outputs.params.run, [source for source in outputs.params.intermediate_tasks if source != task]
-    trained = [start for start in run.starts if STAGE_OF[start] != "scratch"]
-    after = [(start, source) for source in sources for start in run.starts]
+    made = [path.parts[-3:-1] for path in sorted((outputs.out / "encoder").glob(f"[!.]*/[!.]*/{MANIFEST}"))]
     return [
         (block, start)
-        for block in run.families
-        for start in [*trained, *(System(block, start, "after", source).variant for start, source in after)]
+        for block, start in made
+        if block in outputs.params.run.families
+        and STAGE_OF.get(start) != "scratch"
+        and not start.endswith(f"-after-{task}")
     ]
-
-
-def rank_correlation(pairs: Sequence[tuple[float, float]]) -> str:
-    """A sentence with Spearman's rho of LogME and the metrics. It has no p value, because a run has too few
-    encoders."""
-    if len(pairs) < 3 or not np.ptp(np.asarray(pairs), axis=0).all():
-        return "The ranking cannot be verified without three fine-tuned candidates with different metrics."
-    rho = stats.spearmanr(*np.asarray(pairs).T).statistic
-    return f"Spearman's rho with the metrics of {len(pairs)} fine-tuned candidates: {rho:+.2f}."

@@ -16,7 +16,6 @@ import numpy as np
 import typer
 
 from components.core.errors import ConfigError
-from components.data.scoring import title
 from components.data.scoring.base import Floats
 from components.data.scoring.intervals import sizes_of
 from components.data.tasks.results import best_score
@@ -46,16 +45,8 @@ TECHNIQUES: Final[Mapping[str, Mapping[str, Any]]] = {
 }
 #: Starts that lack a part of the training of the encoder -> what they lack.
 EARLIER: Final = {"pretrained": "adaptation to the domain", "scratch": "pretraining and adaptation"}
-#: Choice of layers -> dev F1 of BERT-base on CoNLL-2003 in the paper.
-PUBLISHED: Final = {
-    "first": "91.0",
-    "second_to_last": "95.6",
-    "last": "94.9",
-    "sum": "95.5",
-    "sum_last_four": "95.9",
-    "concat_last_four": "96.1",
-    "mix": "",
-}
+#: Choices of layers.
+CHOICES: Final = ("first", "second_to_last", "last", "sum", "sum_last_four", "concat_last_four", "mix")
 Seeds = Annotated[int, typer.Option(help="Samples of the labels.", min=2)]
 
 
@@ -71,37 +62,34 @@ def without(technique: str, settings: FinetuneSettings) -> FinetuneSettings:
 
 @dataclass(frozen=True)
 class Learning:
-    """A task that is learned with `labels` on each of `seeds` samples of its train rows; `within`: the least and the
-    highest score."""
+    """A task that is learned on each of `seeds` samples of its train rows."""
 
     outputs: Outputs
-    task: str
-    labels: int
+    data: Labelled
     seeds: int
-    within: tuple[float, float]
 
     def scores(
         self, name: str, block: str, start: str, settings: FinetuneSettings, score: Callable[[Trained], Floats]
     ) -> Scores:
         """Train with these settings from an encoder; `score` returns (1 + G,) values of a run."""
-        cluster = self.outputs.params.cluster
+        cluster, task, scoring = self.outputs.params.cluster, self.data.facts.task, self.data.scoring
         job = FinetuneJob(
-            task=self.task,
+            task=task,
             family=block,
             start=cast(Start, start),
-            examples=self.outputs.of("examples", self.task),
+            examples=self.outputs.of("examples", task),
             encoder=self.outputs.encoder_directory(block, start),
             output=self.outputs.out,
             settings=settings,
             cluster=cluster,
         )
         trainings = {
-            way: [(fit_maker(job, changed)(self.labels, seed),) for seed in range(self.seeds)]
+            way: [(fit_maker(job, changed)(self.data.labels, seed),) for seed in range(self.seeds)]
             for way, changed in own_ways(job).items()
         }
         values = np.stack([score(trained) for (trained,) in train_all(trainings, title=name, cluster=cluster)])
         clear([fits for of_way in trainings.values() for fits in of_way], cluster=cluster)
-        return Scores(range(self.seeds), values, within=self.within)
+        return Scores(range(self.seeds), values, within=scoring.ranges[scoring.main])
 
 
 def last_step(run: Trained) -> Floats:
@@ -112,9 +100,8 @@ def ablation(
     outputs: Outputs, *, task: Task = "", encoder: EncoderName = "", budget: Budget = 0, seeds: Seeds = 3
 ) -> Measured:
     """Fine-tune with all techniques, and without each of them, on the same labels."""
-    name = outputs.task(task)
-    data = Labelled.of(outputs, name)
-    learning = Learning(outputs, name, data.budget(budget), seeds, data.scoring.ranges[data.scoring.main])
+    data = Labelled.of(outputs, task, budget)
+    learning = Learning(outputs, data, seeds)
     block, start = outputs.chosen(encoder)[0]
     settings, vocabulary = outputs.finetuning(block), outputs.encoder(block, start).tokenizer.fingerprint()
     variants = {WHOLE: (start, settings)}
@@ -134,23 +121,21 @@ def ablation(
         for variant, of in scores.items()
     ]
     text = (
-        f"{title(data.scoring.main)} {data.where} at {data.described(learning.labels)}; means over {seeds} samples of "
-        "the labels with their intervals; changes are paired by sample. Each row switches one technique off (Howard "
-        "and Ruder 2018, section 5) and has the score of its last step."
+        f"{data.described}; means over {seeds} samples of the labels with their intervals; changes are paired by "
+        "sample. Each row switches one technique off (Howard and Ruder 2018, section 5) and has the score of its last "
+        "step."
     )
-    return Measured([Sheet(rows, f"{name}, {block}-{start}", {"change": "+.3f"}, "change", reference=0.0)], [text])
+    return Measured(
+        [Sheet(rows, f"{data.facts.task}, {block}-{start}", {"change": "+.3f"}, "change", reference=0.0)], [text]
+    )
 
 
 def layers(
     outputs: Outputs, *, task: Task = "", encoder: EncoderName = "", budget: Budget = 0, seeds: Seeds = 3
 ) -> Measured:
     """Metric of every choice of layers, and its difference to the last layer, for one or several encoders."""
-    name = outputs.task(task)
-    data = Labelled.of(outputs, name)
-    learning, rows = (
-        Learning(outputs, name, data.budget(budget), seeds, data.scoring.ranges[data.scoring.main]),
-        list[Row](),
-    )
+    data = Labelled.of(outputs, task, budget)
+    learning, rows = Learning(outputs, data, seeds), list[Row]()
     on_dev, kind = data.facts.selection == "dev", find_task(data.facts.kind)
     sizes = sizes_of(data.dev.clusters, len(data.dev)) if on_dev else None
 
@@ -162,7 +147,7 @@ def layers(
 
     for block, start in outputs.chosen(encoder):
         model, scores = outputs.encoder(block, start).model, dict[str, Scores]()
-        for choice in PUBLISHED:
+        for choice in CHOICES:
             changes = {
                 "method": "features",
                 "words": "none",
@@ -180,16 +165,14 @@ def layers(
             {
                 "encoder": f"{block}-{start}",
                 "layers": choice.replace("_", " "),
-                "BERT-base, NER": PUBLISHED[choice],
                 "score": of.interval(),
                 "minus the last layer": None if choice == "last" else of.minus(scores["last"]).interval(),
             }
             for choice, of in scores.items()
         ]
     text = (
-        f"{title(data.scoring.main)} {data.where} at {data.described(learning.labels)}, frozen encoder and logistic "
-        "regression; means over samples of the labels. Differences are paired by sample, and on dev by row. "
-        "For comparison, the dev F1 of BERT-base on CoNLL-2003 (Devlin et al. 2019, table 7). Choices are left out if "
-        "the layers differ in width and cannot be added, or are too few."
+        f"{data.described}, frozen encoder and logistic regression; means over samples of the labels. Differences are "
+        "paired by sample, and on dev by row. Choices are left out if the layers differ in width and cannot be added, "
+        "or are too few."
     )
-    return Measured([Sheet(rows, name, value="score", by=("encoder", "layers"))], [text])
+    return Measured([Sheet(rows, data.facts.task, value="score", by=("encoder", "layers"))], [text])

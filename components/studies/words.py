@@ -1,7 +1,7 @@
 """Words in sentences of a corpus, and an encoder's vectors of them.
 
 A sentence is a list of words as they are written between spaces, with the marks beside them (in Thai, as its dictionary
-separates them). Shape suffixes: M words of all sentences, N vectors, D width.
+separates them). Shape suffixes: M words of all sentences, D width.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ from typing import TypeVar
 import numpy as np
 import regex
 from numpy.typing import NDArray
-from sklearn.decomposition import PCA
 
 from components.core.errors import DataError
 from components.data.formats.corpus import read_documents, shards
@@ -93,12 +92,3 @@ def word_vectors(encoder: Encoder, sentences: Sequence[Sentence]) -> tuple[list[
     split = Split([tuple(words) for words in sentences], targets, [None] * len(targets))
     layers = layer_vectors(encoder, split, kind="tagging", settings=READING)
     return [layer.numpy() for layer in layers], np.cumsum([0, *map(len, sentences)])[:-1]
-
-
-def planar(vectors_ND: Floats) -> Floats:
-    """(N, D) -> (N, 2), the first two principal components; the largest absolute value of each axis is positive."""
-    if len(vectors_ND) < 3:
-        raise DataError(f"{len(vectors_ND)} words are too few for a map; name at least three")
-    positions: Floats = PCA(2, svd_solver="full").fit_transform(vectors_ND)
-    oriented: Floats = positions * np.sign(positions[np.abs(positions).argmax(0), [0, 1]])
-    return oriented

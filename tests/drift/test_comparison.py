@@ -29,7 +29,7 @@ def reference(*, seed: int = 99, count: int = 1000) -> Reference:
 
 
 def check(new: Measured, **limits: float) -> list[str]:
-    actual = compare(reference(), new, what="headstart-tickets/3", source="batch.csv", **limits)
+    actual = compare(reference(), new, source="batch.csv", **limits)
     return [feature.name for feature in actual.features if feature.alarm]
 
 
@@ -51,7 +51,7 @@ def test_each_kind_of_drift_is_found_and_no_other(change, names):
 def test_a_significant_but_small_difference_raises_no_alarm():
     new = rows(2000, seed=1, shares=(0.57, 0.25, 0.18))
     assert check(new, error=0.9, least_effect=0.05) == ["classes"]
-    actual = compare(reference(), new, what="m", source="batch.csv", error=0.9)
+    actual = compare(reference(), new, source="batch.csv", error=0.9)
     assert not actual.drift and "with an effect below 0.1: classes" in actual.sentence
 
 
@@ -60,12 +60,12 @@ def test_predictions_are_compared_with_rows_that_were_not_learned():
     learned, other = rows(1000, seed=2, confidence=200.0, shares=(0.8, 0.1, 0.1)), rows(1000, seed=3)
     both = Measured("classification", LABELS, np.concatenate([learned.rows, other.rows]))
     mixed = Reference(both, np.repeat([False, True], 1000))
-    actual = compare(mixed, rows(800, seed=4), what="m", source="s")
+    actual = compare(mixed, rows(800, seed=4), source="s")
     assert not actual.drift, actual.sentence
 
 
 def test_too_few_rows_are_not_compared():
-    actual = compare(reference(), rows(199, seed=1, longer=9), what="m", source="batch.csv")
+    actual = compare(reference(), rows(199, seed=1, longer=9), source="batch.csv")
     assert not actual.drift and not actual.features
     assert actual.sentence == "batch.csv: not compared, 199 rows of at least 200"
 
@@ -75,13 +75,13 @@ def test_a_model_without_pieces_has_no_features_of_them():
     for measured in (new, old.measured):
         measured.rows["pieces"] = measured.rows["unknown"] = 0
         measured.rows["sketch"] = np.nan
-    actual = compare(old, new, what="m", source="s")
+    actual = compare(old, new, source="s")
     assert [feature.name for feature in actual.features] == ["length", "score", "classes"]
 
 
 def test_the_rate_of_false_alarms_is_the_stated_one():
     """150 checks without drift at an error of 10% each. A reference that is new each time makes them independent."""
-    limits = {"what": "", "source": "", "error": 0.1, "least_effect": 0.0}
+    limits = {"source": "", "error": 0.1, "least_effect": 0.0}
     alarms = sum(
         compare(reference(seed=2 * number, count=400), rows(300, seed=2 * number + 1), **limits).drift
         for number in range(150)

@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from components.core.artifacts import read_manifest, writing
+from components.evaluation.stage import EvaluateJob, evaluate
 
 
 @dataclass
@@ -82,3 +83,25 @@ def write_runs(directory: Path, results: Iterable[Results], *, examples: Path) -
         pq.write_table(table, draft.path / "runs.parquet")
         (draft.path / "runs.json").write_text(json.dumps(records))
         draft.facts["examples"] = read_manifest(examples).facts["digests"]
+
+
+def record_of(budget: int, seed: int, rows: int, scores: Sequence[float], main: str = "macro_f1") -> dict[str, Any]:
+    """The record of a run whose score of selection after each epoch is one of `scores`."""
+    curve = [{"step": 10 * k, "epoch": float(k), main: score, "accuracy": score} for k, score in enumerate(scores)]
+    best = {"best_step": curve[-1]["step"], "best_epoch": curve[-1]["epoch"]}
+    return {
+        "budget": budget,
+        "seed": seed,
+        "rows": rows,
+        "score": main,
+        "curve": curve,
+        "tokens": 100,
+        "seconds": 2.0,
+        **best,
+    }
+
+
+def content_of(job: EvaluateJob, **changes: Any) -> dict[str, Any]:
+    """evaluation.json of a job."""
+    content: dict[str, Any] = json.loads((evaluate(job.model_copy(update=changes)) / "evaluation.json").read_text())
+    return content

@@ -7,15 +7,17 @@ from components.evaluation.aggregates import Scores
 from components.evaluation.benefits import labels_needed, training_benefits
 
 
-def test_a_training_curve_has_start_slope_and_asymptote():
-    # The gain is 0.4. Epoch 2 (0.58) is the first above 0.2 + 90% of it: 0.38 in 2 epochs.
-    actual = training_benefits([0, 1, 2, 3], [0.2, 0.4, 0.58, 0.6])
-    assert actual == {"start": 0.2, "slope": pytest.approx(0.19), "asymptote": 0.6}
-
-
-def test_the_asymptote_of_a_decreasing_curve_is_its_start():
-    assert training_benefits([0, 1], [0.5, 0.4]) == {"start": 0.5, "slope": 0.0, "asymptote": 0.5}
-    assert training_benefits([0], [0.5]) == {"start": 0.5, "slope": 0.0, "asymptote": 0.5}
+@pytest.mark.parametrize(
+    ("scores", "expected"),
+    [
+        # The gain is 0.4. Epoch 2 (0.58) is the first above 0.2 + 90% of it: 0.38 in 2 epochs.
+        ([0.2, 0.4, 0.58, 0.6], (0.2, 0.19, 0.6)),
+        ([0.5, 0.4], (0.5, 0.0, 0.5)),
+        ([0.5], (0.5, 0.0, 0.5)),
+    ],
+)
+def test_a_training_curve_has_start_slope_and_asymptote(scores, expected):
+    assert tuple(training_benefits(range(len(scores)), scores).values()) == pytest.approx(expected)
 
 
 def test_a_number_on_test_rows_covers_their_clusters_and_is_paired_by_seed():

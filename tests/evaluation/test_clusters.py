@@ -19,6 +19,8 @@ from components.registry.decide import Scored, TestRows, decide
 from components.settings.evaluate import EvaluateSettings
 from components.settings.registry import PromotionRule
 
+from .conftest import record_of
+
 CLUSTERS, ROWS = 20, 10
 LABELS = np.tile([0, 1], CLUSTERS * ROWS // 2)
 SCORING = scoring_for("classification", ["no", "yes"])
@@ -46,12 +48,7 @@ def runs(seeds: int, copies: int = 1, budgets: tuple[int, ...] = (5, 20)) -> lis
                 right = generator.random(len(LABELS)) < SHARES[system] + budget / 200
                 right &= np.repeat(generator.random(CLUSTERS) < 0.9, ROWS)
                 guesses = np.repeat(np.where(right, LABELS, 1 - LABELS), copies)
-                record = {
-                    "rows": 2 * budget,
-                    "score": "macro_f1",
-                    "curve": [{"epoch": 0.0, "step": 0, "macro_f1": 0.5}],
-                }
-                record |= {"best_step": 0, "best_epoch": 0.0}
+                record = record_of(budget, seed, 2 * budget, [0.5])
                 answers = list(np.eye(2, dtype=np.float32)[guesses])
                 actual.append(Run(system, family, start, budget, seed, record, answers))
     return actual
@@ -103,7 +100,7 @@ def test_every_interval_covers_clusters(seeds):
 def test_the_noise_of_training_is_pooled_over_systems_and_the_number_of_labels_has_bounds():
     cells = cells_of(3)
     noise = cells["ulmfit-adapted", 20].scores.noise
-    table = [cells[system, 20].values["macro_f1"] for system in SYSTEMS]
+    table = [cells[system, 20].scores.values[:, 0] for system in SYSTEMS]
     assert noise == training_noise(np.stack(table)) and noise is not None and noise.systems == 2
     assert cells["ulmfit-scratch", 20].scores.noise == noise != cells["ulmfit-scratch", 5].scores.noise
 

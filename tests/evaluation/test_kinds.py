@@ -1,6 +1,5 @@
 """The stage on tasks of other kinds than classification: the schema of evaluation.json is the same."""
 
-import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -8,10 +7,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from components.evaluation.stage import EvaluateJob, evaluate
+from components.evaluation.stage import EvaluateJob
 from components.settings.evaluate import EvaluateSettings
 
-from .conftest import Results, Task, write_examples, write_runs
+from .conftest import Results, Task, content_of, record_of, write_examples, write_runs
 
 CONTEXT = "Marie Curie was born in Warsaw."
 
@@ -61,11 +60,7 @@ def evaluated(kind: str, tmp_path: Path) -> dict[str, Any]:
                 for split, rows in task.splits.items()
                 if split != "train"
             }
-            record = {
-                "budget": 16, "seed": seed, "rows": 16, "score": MAIN[kind],
-                "curve": [{"step": 0, "epoch": 0.0, MAIN[kind]: share}],
-                "best_step": 0, "best_epoch": 0.0, "tokens": 10, "seconds": 1.0,
-            }  # fmt: skip
+            record = record_of(16, seed, 16, [share], MAIN[kind])
             results.append(Results(system, family, start, record, predictions))
         write_runs(tmp_path / "finetuned" / folder, results, examples=examples)
 
@@ -80,7 +75,7 @@ def evaluated(kind: str, tmp_path: Path) -> dict[str, Any]:
         starts=["scratch", "adapted"],
         settings=EvaluateSettings(ensembles={"both": ["bert", "other"]}),
     )
-    return json.loads((evaluate(job) / "evaluation.json").read_text())
+    return content_of(job)
 
 
 MAIN = {

@@ -16,7 +16,7 @@ from components.data.tasks.examples import read_split
 from components.evaluation.stage import EvaluateJob, evaluate
 from components.settings.evaluate import EvaluateSettings
 
-from .conftest import Results, Task, write_examples, write_runs
+from .conftest import Results, Task, content_of, record_of, write_examples, write_runs
 
 # Accuracy on test with 2 and with 8 labels per class.
 ACCURACY = {
@@ -28,14 +28,13 @@ ACCURACY = {
 FAMILY = {"ulmfit-scratch": ("ulmfit", "scratch"), "ulmfit-adapted": ("ulmfit", "adapted")}
 
 
-def letters(first: int = 2000, tested: int = 3) -> Task:
-    """Three classes in turn, each in two slices; the test rows are numbered from `first` and have the first `tested`
-    classes."""
+def letters(first: int = 2000) -> Task:
+    """Three classes in turn, each in two slices; the test rows are numbered from `first`."""
 
-    def rows(count: int, first: int, classes: int = 3) -> list:
-        return [((f"text {first + n}",), [n % classes], "front" if n < count // 2 else "back") for n in range(count)]
+    def rows(count: int, first: int) -> list:
+        return [((f"text {first + n}",), [n % 3], "front" if n < count // 2 else "back") for n in range(count)]
 
-    splits = {"train": rows(30, 0), "dev": rows(6, 1000), "test": rows(300, first, tested)}
+    splits = {"train": rows(30, 0), "dev": rows(6, 1000), "test": rows(300, first)}
     return Task("classification", ["a", "b", "c"], splits)
 
 
@@ -59,19 +58,7 @@ def results(task: Path, system: str) -> list[Results]:
     for index, budget in enumerate((2, 8)):
         for seed in (0, 1, 2):
             share = ACCURACY[system][index] + seed / 300
-            curve = [
-                {
-                    "step": 10 * k,
-                    "epoch": float(k),
-                    "train_loss": None,
-                    "macro_f1": value,
-                    "accuracy": value,
-                    "nll": 1.0,
-                }
-                for k, value in enumerate((share / 2, share))
-            ]
-            record = {"budget": budget, "seed": seed, "rows": 3 * budget, "score": "macro_f1", "curve": curve}
-            record |= {"best_step": 10, "best_epoch": 1.0, "tokens": 100, "seconds": 2.0}
+            record = record_of(budget, seed, 3 * budget, (share / 2, share))
             predictions = {"dev": answers(dev, share, seed), "test": answers(test, share, seed)}
             actual.append(Results(system, family, start, record, predictions))
     return actual
@@ -99,7 +86,7 @@ def job(task: Path, tmp_path: Path) -> EvaluateJob:
 
 @pytest.fixture
 def content(job: EvaluateJob) -> dict:
-    return json.loads((evaluate(job) / "evaluation.json").read_text())
+    return content_of(job)
 
 
 def cell(content: dict, system: str, budget: int) -> dict:
@@ -140,38 +127,29 @@ def test_the_means_of_slices_and_classes_agree_with_the_metric(content):
     assert classes == pytest.approx(actual["scores"]["accuracy"]["mean"])
 
 
-def test_a_class_without_rows_in_test_is_named_and_has_no_score(task, job):
-    shutil.rmtree(task)
-    shutil.rmtree(job.finetuned)
-    write_examples(task, letters(tested=2))
-    write_system(task, job.finetuned / "baselines", ["most-frequent"])
-    write_system(task, job.finetuned / "ulmfit-adapted", ["ulmfit-adapted"])
-    content = json.loads((evaluate(job.model_copy(update={"starts": ["adapted"]})) / "evaluation.json").read_text())
-    actual = cell(content, "ulmfit-adapted", 8)
-    assert actual["per_class"]["c"] == {"precision": None, "recall": None, "f1": None, "rows": 0.0}
-    assert sum(row[2] for row in actual["confusion"]) > 0, "it is predicted"
-    mean = np.mean([actual["per_class"][name]["f1"] for name in "ab"])
-    assert actual["scores"]["macro_f1"]["mean"] == pytest.approx(mean, abs=1e-4)
-    texts = {statement["kind"]: statement["text"] for statement in content["statements"]}
-    assert texts["missing"] == "Without rows in test, and not in macro F1: c (1 of 3 classes)."
-
-
-def test_a_class_with_few_rows_in_test_is_named_with_the_score_without_it(task, job):
-    shutil.rmtree(task)
-    shutil.rmtree(job.finetuned)
+@pytest.mark.parametrize("kept", [0, 2])
+def test_a_class_without_or_with_few_rows_in_test_is_named(task, job, kept):
     examples = letters()
     test = examples.splits["test"]
     rare = [row for row in test if row[1] == [2]]
-    examples.splits["test"] = [row for row in test if row[1] != [2]] + rare[:2]
+    examples.splits["test"] = [row for row in test if row[1] != [2]] + rare[:kept]
+    shutil.rmtree(task)
+    shutil.rmtree(job.finetuned)
     write_examples(task, examples)
     write_system(task, job.finetuned / "baselines", ["most-frequent"])
     write_system(task, job.finetuned / "ulmfit-adapted", ["ulmfit-adapted"])
-    content = json.loads((evaluate(job.model_copy(update={"starts": ["adapted"]})) / "evaluation.json").read_text())
-    (text,) = [statement["text"] for statement in content["statements"] if statement["kind"] == "few"]
+    content = content_of(job, starts=["adapted"])
     actual = cell(content, "ulmfit-adapted", 8)
     mean = np.mean([actual["per_class"][name]["f1"] for name in "ab"])
-    assert text.startswith("Few rows of test decide the score of c (2): without it, macro F1 of ulmfit-adapted is ")
-    assert float(text.split(" is ")[1].rstrip(".")) == pytest.approx(mean, abs=6e-4)
+    ((kind, text),) = [(statement["kind"], statement["text"]) for statement in content["statements"]]
+    if kept:
+        assert text.startswith("Few rows of test decide the score of c (2): without it, macro F1 of ulmfit-adapted is ")
+        assert float(text.split(" is ")[1].rstrip(".")) == pytest.approx(mean, abs=6e-4)
+        return
+    assert actual["per_class"]["c"] == {"precision": None, "recall": None, "f1": None, "rows": 0.0}
+    assert sum(row[2] for row in actual["confusion"]) > 0, "it is predicted"
+    assert actual["scores"]["macro_f1"]["mean"] == pytest.approx(mean, abs=1e-4)
+    assert (kind, text) == ("missing", "Without rows in test, and not in macro F1: c (1 of 3 classes).")
 
 
 def test_every_pair_is_compared_at_each_budget(content):
@@ -198,49 +176,33 @@ def test_benefits_and_label_efficiency(content):
     assert needed[2, "ulmfit-scratch"]["most"] == 8.0 and needed[2, "tfidf-words"]["needs"]["mean"] == 2.0
 
 
-def test_another_version_of_the_test_set_is_refused(job, tmp_path):
+def test_missing_or_other_inputs_are_refused(job, task, tmp_path):
     other = write_examples(tmp_path / "other-examples", letters(first=3000))
     with pytest.raises(ArtifactError, match=r"baselines: made from another version of the task's data \(test\)"):
         evaluate(job.model_copy(update={"examples": other}))
-    assert not job.output.exists()
-
-
-def test_a_missing_system_is_named(job):
     with pytest.raises(ArtifactError, match=r"ulmfit-pretrained: not a complete output"):
         evaluate(job.model_copy(update={"starts": ["scratch", "pretrained", "adapted"]}))
-
-
-def test_missing_predictions_are_refused(job, task):
     actual = results(task, "ulmfit-adapted")
     for result in actual:
         result.answers["test"] = result.answers["test"][:299]
     write_runs(job.finetuned / "ulmfit-adapted", actual, examples=task)
     with pytest.raises(ArtifactError, match="ulmfit-adapted, budget 2, seed 0 has 299 predictions for 300 test rows"):
         evaluate(job)
+    assert not job.output.exists()
 
 
-def test_a_frozen_encoder_is_compared_with_the_fine_tuned_one_only(job, task, monkeypatch):
-    monkeypatch.setitem(ACCURACY, "ulmfit-adapted-frozen", (0.6, 0.7))
-    monkeypatch.setitem(FAMILY, "ulmfit-adapted-frozen", ("ulmfit", "adapted-frozen"))
-    shutil.rmtree(job.finetuned / "ulmfit-adapted")
-    write_system(task, job.finetuned / "ulmfit-adapted", ["ulmfit-adapted", "ulmfit-adapted-frozen"])
-    actual = json.loads((evaluate(job) / "evaluation.json").read_text())
-    pairs = [actual["differences"][budget]["ulmfit-adapted"]["ulmfit-adapted-frozen"] for budget in ("2", "8")]
-    assert all(each["low"] > 0 for each in pairs)
-    assert {row["system"] for row in [*actual["benefits"], *actual["label_efficiency"]]} == {"ulmfit-adapted"}
-
-
-def test_further_starts_are_compared_with_the_start_that_they_continue(job, task, monkeypatch):
-    further = {"task-adapted": 0.01, "adapted-with-both": 0.02, "scratch-with-both": 0.03}
-    for start, more in further.items():
+def test_only_fine_tuned_systems_that_continue_a_language_model_are_transferred(job, task, monkeypatch):
+    further = ("task-adapted", "adapted-with-both", "scratch-with-both", "adapted-frozen")
+    for number, start in enumerate(further):
         system = f"ulmfit-{start}"
-        monkeypatch.setitem(ACCURACY, system, (0.7 + more, 0.9 + more))
+        monkeypatch.setitem(ACCURACY, system, (0.7 - number / 100, 0.9 - number / 100))
         monkeypatch.setitem(FAMILY, system, ("ulmfit", start))
         write_system(task, job.finetuned / system, [system])
-    starts = [*job.starts, *further]
-    content = json.loads((evaluate(job.model_copy(update={"starts": starts})) / "evaluation.json").read_text())
-    named = {row["system"].removeprefix("ulmfit-") for row in content["benefits"]}
+    content = content_of(job, starts=[*job.starts, *further])
+    named = {row["system"].removeprefix("ulmfit-") for row in [*content["benefits"], *content["label_efficiency"]]}
     assert named == {"adapted", "task-adapted", "adapted-with-both"}
+    pairs = [content["differences"][budget]["ulmfit-adapted"]["ulmfit-adapted-frozen"] for budget in ("2", "8")]
+    assert all(each["mean"] > 0 for each in pairs)
 
 
 def test_compared_systems_are_selected_on_dev(task, job):
@@ -254,7 +216,7 @@ def test_compared_systems_are_selected_on_dev(task, job):
     both = [result for system in ("tfidf-words", "most-frequent") for result in results(task, system)]
     shutil.rmtree(job.finetuned / "baselines")
     write_runs(job.finetuned / "baselines", [*both, *actual], examples=task)
-    content = json.loads((evaluate(job) / "evaluation.json").read_text())
+    content = content_of(job)
     assert {row["against"] for row in content["label_efficiency"]} == {"ulmfit-scratch", "tfidf-chars"}
     assert content["best"]["2"] == "tfidf-words"
 

@@ -1,15 +1,14 @@
 """What transfer was worth, and negative transfer, for predictions with known metrics."""
 
-import json
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from components.evaluation.stage import EvaluateJob, evaluate
+from components.evaluation.stage import EvaluateJob
 
-from .conftest import Results, Task, write_examples, write_runs
+from .conftest import Results, Task, content_of, record_of, write_examples, write_runs
 
 ROWS = 400
 BUDGETS = (4, 16, 64)
@@ -45,11 +44,7 @@ def run(tmp_path: Path) -> Any:
             results = []
             for budget, count in (labels or {budget: budget for budget in BUDGETS}).items():
                 for seed in (0, 1, 2):
-                    record = {
-                        "budget": budget, "seed": seed, "rows": 2 * count, "best_epoch": 0.0, "tokens": 0,
-                        "score": "macro_f1",
-                        "seconds": 1.0, "curve": [{"step": 0, "epoch": 0.0, "macro_f1": (dev or {}).get(system, 0.5)}],
-                    }  # fmt: skip
+                    record = record_of(budget, seed, 2 * count, [(dev or {}).get(system, 0.5)])
                     test = answers(correct(budget, seed))
                     results.append(Results(system, family, start, record, {"dev": test[:20], "test": test}))
             write_runs(tmp_path / "finetuned" / system, results, examples=examples)
@@ -61,7 +56,7 @@ def run(tmp_path: Path) -> Any:
             families=["ulmfit"],
             starts=[system.split("-")[1] for system in systems],
         )
-        return json.loads((evaluate(job) / "evaluation.json").read_text())
+        return content_of(job)
 
     return evaluated
 

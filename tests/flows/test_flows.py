@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from components.core.errors import ConfigError
-from components.registry import aliases
+from components.registry import ledger
 from flows import flow_run, promote
 from flows.repository import locked
 
@@ -25,7 +25,7 @@ def test_a_version_is_chosen_without_the_lock_of_the_repository(project, monkeyp
     def assign(settings, task, *, version, reason, force):
         return f"{settings.model_name(task)}: {version}, {reason}, {Path.cwd() == project}"
 
-    monkeypatch.setattr(aliases, "assign", assign)
+    monkeypatch.setattr(ledger, "assign", assign)
     monkeypatch.chdir(project.parent)
     with locked(project, what="a retraining", say=print):
         promote.command(version="2", reason="fresher", params=project / "params.yaml")

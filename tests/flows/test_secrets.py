@@ -55,8 +55,7 @@ def test_the_records_of_a_retraining(root, capfd):
     with pytest.raises(StageError) as caught, monitor.stage(stage):
         terminal.say(f"connecting to {ADDRESS}")
         raise StageError(f"{ADDRESS} does not answer", final=True)
-    monitor.summarise([f"see {ADDRESS}"])
-    monitor.finish("FAILED", reason=str(caught.value))
+    monitor.finish("FAILED", reason=str(caught.value), summary=[f"see {ADDRESS}"])
 
     assert holders(root) == []
     assert oct((root / FOLDER).stat().st_mode & 0o777) == "0o700"

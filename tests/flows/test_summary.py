@@ -47,7 +47,7 @@ DECISION = {
             "verdict": "promote",
             "reasons": ["better by 0.05 (0.03 to 0.07)", "fast"],
             "story": "ulmfit-adapted (version 3) is the current model: better by 0.05",
-            "warnings": ["a baseline does better on test: tfidf-words", "the limit of latency is almost reached"],
+            "warnings": ["the limit of latency is almost reached"],
             "served": {"version": "3", "system": "ulmfit-adapted"},
             "alias_after": "3",
         }

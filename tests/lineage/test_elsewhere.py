@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-import yaml
 
 from components.pipeline.lineage import forget as removal
 from components.registry.drift.measurements import ROW, Measured
@@ -35,7 +34,6 @@ def remove(params: Params, *texts: str) -> dict[str, Any]:
     plan = removal.make_plan(params, texts, root=Path.cwd())
     path = removal.forget(params, plan, texts, root=Path.cwd())
     certificate: dict[str, Any] = json.loads(path.read_text())
-    assert yaml.safe_load(path.with_suffix(".txt").read_text()) == certificate
     return certificate
 
 

@@ -10,8 +10,7 @@ from typing import Any
 
 from mlflow.exceptions import MlflowException
 
-from components.registry.aliases import move, observe
-from components.registry.ledger import OWN, Entry, Ledger, OvertakenError, State
+from components.registry.ledger import OWN, Entry, Ledger, OvertakenError, State, move, observe
 from components.registry.tracking import Registry, Version, connect
 from components.settings.registry import RegistrySettings
 
@@ -42,13 +41,13 @@ def state_of(registry: Registry) -> State:
 
 
 def observed(registry: Registry) -> tuple[State, Version | None, list[str]]:
-    return observe(registry, Ledger(registry), model=M, alias=A)
+    return observe(Ledger(registry), model=M, alias=A)
 
 
 def promote(registry: Registry, version: Version, action: Any = "promote", **facts: Any) -> State:
     ledger = Ledger(registry)
     state, _, _ = observed(registry)
-    return move(registry, ledger, state, action=action, after=version, reasons=["better"], **facts)
+    return move(ledger, state, action=action, after=version, reasons=["better"], **facts)
 
 
 def change(position: int, after: str, action: str = "promote", **changes: Any) -> Entry:
@@ -73,7 +72,7 @@ def _contend(uri: str, rounds: int, barrier: Any, version: str, results: Any) ->
         state, _, _ = observed(registry)
         barrier.wait(120)
         try:
-            move(registry, ledger, state, action="promote", after=mine, reasons=[])
+            move(ledger, state, action="promote", after=mine, reasons=[])
             results.put((len(state.changes), version))
         except OvertakenError:
             results.put((len(state.changes), None))

@@ -10,8 +10,8 @@ from typer.testing import CliRunner
 
 from components.cli import main as cli
 from components.core.errors import ConfigError, RegistryError
-from components.registry.aliases import assign, describe_champion, history, parse_time, rollback
-from components.registry.ledger import Ledger
+from components.registry.explain import describe_champion, history, parse_time
+from components.registry.ledger import Ledger, assign, rollback
 from flows import promote as promotion
 from flows.repository import locked
 from tests.registry.aliases import A, M, add, number, observed, promote, set_by_hand

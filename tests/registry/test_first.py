@@ -22,7 +22,7 @@ ENTRIES = [
 
 def decision(verdict: str, against: str, gain: float = 0.04) -> Decision:
     scores = {"candidate_score": 0.64, "champion_score": 0.6, "gain": gain, "low": gain - 0.1, "high": gain + 0.1}
-    result = {"verdict": verdict, "mode": "superiority", "metric": "macro_f1", "against": against}
+    result = {"verdict": verdict, "mode": "superiority", "metric": "macro_f1", "against": against, "rival": against}
     return Decision.of({**result, **scores, "reasons": [f"{verdict} against {against}"]})
 
 
@@ -70,32 +70,36 @@ def test_the_cheapest_candidate_that_is_better_than_chance(
     compared,
 ):
     challenger, gain = (challenger, -0.01) if isinstance(challenger, str) else challenger
-    systems = {entry["version"]: entry["system"] for entry in ENTRIES}
+    versions = {
+        entry["system"]: SimpleNamespace(
+            number=entry["version"],
+            label=f"m/{entry['version']}",
+            system=entry["system"],
+            tags={"family": "words" if entry["system"] == WORDS else "ulmfit"},
+        )
+        for entry in ENTRIES
+    }
     seen: list[tuple[str, str | None]] = []
     counts: list[int] = []
 
-    def judged(by, candidate, champion, *, system, **given):
-        assert champion is None and systems[candidate.number] == system
-        pair = (system, given.get("rival", ""))
+    def judged(by, candidate, champion, **given):
+        assert champion is None
+        pair = (candidate.system, given.get("rival", ""))
         seen.append(pair)
         if pair[1] is None:
             counts.append(len(given["earlier"]))
         return decision(verdicts.get(pair, "inconclusive"), pair[1] or "another")
 
-    registry: Any = SimpleNamespace(
-        get=lambda name, version: SimpleNamespace(name=name, number=version, label=f"{name}/{version}")
-    )
-    (tmp_path / "finetuned" / "task" / "ulmfit-adapted").mkdir(parents=True)
     monkeypatch.setattr(Contest, "judge", judged)
-    monkeypatch.setattr("components.registry.contest.decision_key", lambda *_, **__: "key")
-    monkeypatch.setattr(Contest, "_recorded", lambda contest, version, made, key: made())
+    monkeypatch.setattr(Contest, "recorded", lambda contest, version, champion, made, first: made())
     state: Any = SimpleNamespace(
-        decisions=(), refusal=lambda registry, version: "barred" if systems[version.number] in refused else ""
+        decisions=(), refusal=lambda registry, version: "barred" if version.system in refused else ""
     )
-    entry = next(entry for entry in ENTRIES if entry["system"] == challenger)
-    ledger: Any = SimpleNamespace(registry=registry)
-    contest = Contest(PromotionRule(), ledger, "task", tmp_path, tmp_path, state, entry, ENTRIES)
-    against = "most frequent class" if challenger == WORDS else f"baseline {WORDS}"
+    ledger: Any = SimpleNamespace(registry=None)
+    contest = Contest(
+        PromotionRule(), ledger, "task", tmp_path, tmp_path, state, versions[challenger], [*versions.values()]
+    )
+    against = "" if challenger == WORDS else WORDS
     verdict = verdicts.get((challenger, ""), "inconclusive")
     result = contest.first_champion(decision(verdict, against, gain))
     assert seen == compared
@@ -106,7 +110,7 @@ def test_the_cheapest_candidate_that_is_better_than_chance(
     else:
         assert isinstance(result, tuple)
         version, made = result
-        assert systems[version.number] == chosen
+        assert version.system == chosen
         assert made.first
         assert made.reasons[0].startswith(f"m/{version.number} ({chosen}) is the first champion because ")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from datetime import UTC, timedelta
+from datetime import UTC
 
 import pytest
 
@@ -13,7 +13,7 @@ from components.core.errors import RegistryError
 from components.registry.ledger import ABANDONED, LEDGER, Entry, Ledger, State, replay
 from components.registry.tracking import Log, connect
 from components.settings.registry import RegistrySettings
-from tests.registry.aliases import START, A, M, add, change, promote
+from tests.registry.aliases import A, M, add, change, promote
 
 
 def test_an_entry_of_a_later_version_is_refused(registry):
@@ -140,10 +140,3 @@ def test_a_position_is_written_once(registry):
     assert log.append(1, "{}", identifier="x"), "MLflow's client repeats a request that was not answered"
     assert not log.append(1, "[]", identifier="y")
     assert log.read()[0] == {1: "{}"}
-
-
-def test_the_champion_at_a_time():
-    state = state_of(change(1, "1"), change(3, "2"))
-    assert state.at(START) is None
-    at = [state.at(START + timedelta(days=days)) for days in (1, 2, 3, 9)]
-    assert [each["after"] for each in at if each] == ["1", "1", "2", "2"]

@@ -145,7 +145,7 @@ def test_the_champion_and_a_version(pipeline, tmp_path):
 
 
 def test_commands_that_read_make_no_database(tmp_path, monkeypatch):
-    from components.registry.aliases import describe_champion, history
+    from components.registry.explain import describe_champion, history
 
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)

@@ -7,9 +7,8 @@ from dataclasses import replace
 import pytest
 
 from components.core.errors import HeadstartError, RegistryError
-from components.registry.aliases import assign, rollback
 from components.registry.contest import Contest
-from components.registry.ledger import Ledger
+from components.registry.ledger import Ledger, assign, rollback
 from components.registry.tracking import Registry
 from tests.registry.promoting import NAME, champion, champions, events, must_not_be_called, run
 

@@ -14,8 +14,7 @@ from components.core.data_version import UNKNOWN, DataVersion, data_versions
 from components.core.errors import ArtifactError, ConfigError
 from components.core.measurements import RUN_ID
 from components.data.tasks.examples import read_facts
-from components.pipeline.lineage.trace import _traced, model_lines
-from components.registry.lineage import read_lineage
+from components.pipeline.lineage.trace import _traced, tree
 from components.registry.register import DevScore, RegisterJob, candidates, read_dev_score
 from components.settings.registry import RegistrySettings
 from tests.registry.conftest import Pipeline
@@ -44,30 +43,16 @@ def test_every_model_becomes_a_version_with_its_parent(pipeline):
 
 def test_a_student_names_its_teachers(pipeline):
     pipeline.write_classifier("pretrained-from-small", knows=21)
-    imported = {"source": "models/minilm", "digest": "abc"}
-    student = pipeline.registered(
-        students={"ulmfit-pretrained-from-small": ["ulmfit-adapted"]},
-        parameters={"pretrain": {"ulmfit": imported}, "finetune": {}},
-    )["models"][-1]
+    student = pipeline.registered(students={"ulmfit-pretrained-from-small": ["ulmfit-adapted"]})["models"][-1]
     assert (student["system"], student["start"]) == ("ulmfit-pretrained-from-small", "pretrained-from-small")
     assert student["parent"] == "headstart-ulmfit-pretrained/1"
     registry = pipeline.registry
     version = registry.find_number(student["name"], student["version"])
     teacher = registry.find_number("headstart-letters", "3")
     assert version is not None and teacher is not None and teacher.tags["system"] == "ulmfit-adapted"
-    result = {name: value for name, value in version.tags.items() if name.startswith("teacher")}
-    assert result == {
-        "teacher": "headstart-letters/3",
-        "teacher_system": "ulmfit-adapted",
-        "teacher_digest": teacher.digest,
-        "teacher_source": "models/minilm abc",
-    }
-    assert "Learned from the predictions of ulmfit-adapted (headstart-letters/3)." in (
-        registry.client.get_model_version(version.name, version.number).description
-    )
+    assert version.tags["teacher"] == teacher.label
     (traced,) = _traced(registry, version.label)
-    lines = model_lines(traced)
-    assert "  teacher_system: ulmfit-adapted" in lines
+    lines = tree(traced)
     assert lines[lines.index("teachers:") + 1] == "- model: headstart-letters/3"
 
 
@@ -126,24 +111,16 @@ def test_a_version_has_its_lineage_as_tags_and_datasets(pipeline):
     for command in (["init", "-q"], ["add", "data.dvc"], ["commit", "-q", "-m", "data"]):
         git(*command)
     data = {"corpus/general": Path("data/general"), "corpus/domain": Path("data/domain")}
-    written = pipeline.registered(tasks=[], data=data)
+    pipeline.registered(tasks=[], data=data)
     registry = pipeline.registry
     version = registry.get("headstart-ulmfit-adapted", "1")
     run = registry.client.get_run(version.run_id)
 
-    expected = {"git_commit": git("rev-parse", "HEAD"), "git_dirty": "false", "data": f"data={md5(4)}"}
-    expected |= {"dvc_stage": "adapt@ulmfit", "dvc_output": md5(3), "parent": "headstart-ulmfit-pretrained/1"}
-    expected |= {"parent_digest": written["models"][0]["digest"]}
+    expected = {"git_commit": git("rev-parse", "HEAD"), "data": f"data={md5(4)}"}
+    expected |= {"dvc_output": md5(3), "parent": "headstart-ulmfit-pretrained/1"}
     assert {name: version.tags[name] for name in expected} == expected
-    assert {(entry.dataset.name, entry.dataset.digest) for entry in run.inputs.dataset_inputs} == {
-        ("data", md5(4)),
-        ("artifacts/tokens/domain", md5(1)),
-    }
+    assert [(entry.dataset.name, entry.dataset.digest) for entry in run.inputs.dataset_inputs] == [("data", md5(4))]
     assert {key for key, value in version.tags.items() if value == "unknown"} == set()
-    # The entry of `register`, which changes with every registration, is not part of the lock's digest.
-    write_lock(pipeline, **stages)
-    lineage = read_lineage(pipeline.root, out=pipeline.out, data={})
-    assert lineage.lock == version.tags["dvc_lock"]
 
 
 def test_the_data_of_an_experiment_is_the_data_it_has_read(pipeline):
@@ -172,8 +149,6 @@ def test_the_data_of_an_experiment_is_the_data_it_has_read(pipeline):
     assert {entry.dataset.name: entry.dataset.digest for entry in run.inputs.dataset_inputs} == {
         "datasets/general": md5(1),
         "datasets/domain": md5(8),
-        pretrained: "5",
-        "artifacts/corpus": "6",
     }
 
 

@@ -21,8 +21,8 @@ from typing import Any
 import pytest
 
 from components.learners.prediction import predict_rows
-from components.registry.aliases import history
 from components.registry.champion import load_champion
+from components.registry.explain import history
 from components.registry.tracking import Registry
 from components.settings.registry import RegistrySettings
 from tests.conftest import free_port

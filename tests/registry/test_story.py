@@ -15,9 +15,6 @@ FIGURES = "macro F1 0.6609 against 0.6105 of baseline latent-words, gain +0.0504
 UNSURE, SURE = FIGURES.format(low="-0.0175"), FIGURES.format(low="+0.0100")
 
 
-CANDIDATES = [{"system": "latent-words", "dev_score": 0.58}, {"system": "ulmfit-adapted", "dev_score": 0.64}]
-
-
 def decided(verdict: str, *reasons: str, low: float | None = -0.0175, **changes: Any) -> dict[str, Any]:
     numbers = {"candidate_score": 0.6609, "champion_score": 0.6105, "gain": 0.0504, "low": low, "high": 0.1183}
     return {
@@ -102,5 +99,5 @@ def test_every_situation_has_a_sentence(
     decision: dict[str, Any], served: str | None, evaluation: dict[str, Any], expected: str
 ) -> None:
     version = None if served is None else {"version": "2", "system": served}
-    evaluated = Evaluated(evaluation, CANDIDATES)
+    evaluated = Evaluated(evaluation, TUNED, [WORDS, TUNED])
     assert evaluated.story(Decision.of(decision), decision["system"], version) == expected

@@ -5,8 +5,8 @@ import json
 import pytest
 
 from components.core.errors import RegistryError
-from components.registry.aliases import assign, describe_champion, history, rollback
-from components.registry.ledger import Ledger, record_taints
+from components.registry.explain import describe_champion, history
+from components.registry.ledger import Ledger, assign, record_taints, rollback
 from components.registry.tracking import connect
 from components.settings.registry import RegistrySettings
 from tests.registry.aliases import A, M, add, number, promote

@@ -2,7 +2,7 @@
 
 import pytest
 
-from components.registry.uses import SKETCH, Use, share_of_new, sketch_of, use_of
+from components.registry.decide import SKETCH, Use, share_of_new, sketch_of, use_of
 from components.settings.registry import PromotionRule
 
 

@@ -15,9 +15,9 @@ from components.data.tasks.results import read_answers
 from components.learners.baselines.stage import BaselineJob, baseline
 from components.learners.prediction import predict_rows
 from components.learners.words.classifier import WordsClassifier
-from components.registry.aliases import rollback
 from components.registry.drift.measurements import find_reference
 from components.registry.explain import read_leakage, results_of
+from components.registry.ledger import rollback
 from components.serving.models import ChampionFollower
 from tests.registry.conftest import LABELS, Pipeline
 
@@ -72,13 +72,13 @@ def test_a_words_model_that_wins_is_promoted_served_and_rolled_back(pipeline):
     registry = pipeline.registry
     version = registry.get(NAME, "2")
     assert (
-        version.tags["parent"] == "" and version.tags["system"] == "tfidf-words-characters" and "data" in version.tags
+        "parent" not in version.tags and version.tags["system"] == "tfidf-words-characters" and "data" in version.tags
     )
     assert "without a language model" in registry.client.get_model_version(version.name, version.number).description
     assert find_reference(registry, version) is not None, "for drift"
 
     decision = decided(pipeline)
-    assert (decision["verdict"], decision["alias_before"], decision["alias_after"]) == ("promote", "1", "2")
+    assert (decision["verdict"], decision["champion"]["version"], decision["alias_after"]) == ("promote", "1", "2")
     assert decision["candidate"]["latency_ms"]["median"] > 0
 
     champion = pipeline.champion()

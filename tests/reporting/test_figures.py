@@ -1,27 +1,17 @@
-"""Figures: names do not overlap, stay within the axes, and are drawn literally."""
+"""Figures: names are drawn literally, and curves keep their colours."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
-from itertools import combinations
 from xml.etree import ElementTree
 
-import numpy as np
 import pytest
 from matplotlib.figure import Figure
-from matplotlib.text import Annotation, Text
 
+from components.data.scoring.intervals import Interval
 from components.reporting import figures
-from components.reporting.figures import Cloud, Line
-
-
-def names_in(figure: Figure) -> list[Annotation]:
-    return [text for text in figure.axes[0].texts if isinstance(text, Annotation) and text.get_text()]
-
-
-def disjoint(texts: list[Text]) -> bool:
-    boxes = [Text.get_window_extent(text) for text in texts]
-    return not any(each.overlaps(other) for each, other in combinations(boxes, 2))
+from components.reporting.figures import Line
 
 
 @pytest.fixture
@@ -56,9 +46,7 @@ def test_a_curve_has_the_same_colour_in_every_figure_of_a_chapter(drawn):
 
 DRAWINGS: dict[str, Callable[[str], str]] = {
     "lines": lambda name: figures.lines({name: Line([1], [2])}, x_label=name, y_label=name, ticks=True),
-    "names": lambda name: figures.lines({"a": Line([1], [2])}, x_label="", y_label="", ticks=True, names={1: name}),
-    "scatter": lambda name: figures.scatter({name: Cloud([1], [2], [name])}),
-    "ranges": lambda name: figures.ranges({name: (1, 0, None)}, x_label="", reference=1.0),
+    "ranges": lambda name: figures.ranges({name: Interval(1, 0, math.inf)}, x_label="", reference=1.0),
     "confusion": lambda name: figures.confusion([[1, 2], [3, 4]], [name, "b"]),
 }
 
@@ -76,21 +64,6 @@ DRAWINGS: dict[str, Callable[[str], str]] = {
 )
 def test_any_name_is_drawn_literally_as_valid_xml(kind, name, shown):
     assert shown in " ".join(ElementTree.fromstring(DRAWINGS[kind](name)).itertext())
-
-
-def test_a_crowded_scatter_plot_names_the_first_points_of_each_cloud(
-    drawn,
-):
-    rng = np.random.default_rng(1)
-    clouds = {"frequent words": Cloud([-3.0, 3.0], [-3.0, 3.0], background=True)}
-    for number, word in enumerate(("bank", "river", "money")):
-        places = number + 0.05 * rng.normal(size=(20, 2))
-        names = [word, *(f"{word}-near-{near}" for near in range(19))]
-        clouds[word] = Cloud(places[:, 0].tolist(), places[:, 1].tolist(), names)
-    result = names_in(drawn(lambda: figures.scatter(clouds)))
-    assert disjoint(result)
-    assert {"bank", "river", "money"} < {text.get_text() for text in result}
-    assert len(result) < 60
 
 
 def test_no_curve_is_grey_because_overlapping_bands_are():

@@ -121,8 +121,22 @@ def job(tmp_path: Path) -> ReportJob:
     )
 
 
+def page_of(job: ReportJob, evaluation: dict[str, Any] | None = None) -> str:
+    """The page of a report, with this evaluation of the task."""
+    if evaluation is not None:
+        (job.out / "evaluation" / "demo" / "evaluation.json").write_text(json.dumps(evaluation))
+    return (report(job) / "report.html").read_text()
+
+
+@pytest.fixture
+def evaluation(job: ReportJob) -> dict[str, Any]:
+    content: dict[str, Any] = json.loads((job.out / "evaluation" / "demo" / "evaluation.json").read_text())
+    return content
+
+
 def test_the_page_is_self_contained_and_compares_the_systems(job):
-    page = (report(job) / "report.html").read_text()
+    page = page_of(job)
+    assert page_of(job) == page, "equal numbers give an equal page"
     assert not re.search(r"""(?:src|href)=["'](?!#|data:)|@import|url\((?!#)""", page)
     assert '<meta name="viewport" content="width=device-width, initial-scale=1">' in page
     for expected in [
@@ -138,7 +152,7 @@ def test_the_page_is_self_contained_and_compares_the_systems(job):
 
 
 def test_pairs_are_matrices_of_differences(job):
-    page = (report(job) / "report.html").read_text()
+    page = page_of(job)
     tables = re.findall(r"<h3>(Differences[^<]*)</h3>.*?<tbody>(.*?)</tbody>", page, re.DOTALL)
     rows = [[re.findall(r"<td[^>]*>(.*?)</td>", row) for row in re.findall(r"<tr>(.*?)</tr>", body, re.DOTALL)]
             for _, body in tables]  # fmt: skip
@@ -153,28 +167,21 @@ def test_pairs_are_matrices_of_differences(job):
     assert page.count("beats") <= 1
 
 
-def test_a_budget_of_all_labels_is_named_so(job):
-    path = job.out / "evaluation" / "demo" / "evaluation.json"
-    path.write_text(path.read_text().replace('"budget": 20', '"budget": -1').replace("[5, 20]", "[5, -1]"))
-    evaluation = json.loads(path.read_text())
-    evaluation["best"]["-1"] = evaluation["differences"].pop("20") and "ulmfit-adapted"
-    path.write_text(json.dumps(evaluation))
-    page = (report(job) / "report.html").read_text()
+def test_a_budget_of_all_labels_is_named_so(job, evaluation):
+    text = json.dumps(evaluation).replace('"budget": 20', '"budget": -1').replace("[5, 20]", "[5, -1]")
+    page = page_of(job, json.loads(text) | {"best": {"-1": "ulmfit-adapted"}, "differences": {}})
     assert "ulmfit-adapted at all labels, the best system" in page and "Other metrics at all labels" in page
     assert "all labels a class" not in page.partition("What to do next")[0]
 
 
-def test_a_task_without_classes_has_no_class_tables(job):
-    path = job.out / "evaluation" / "demo" / "evaluation.json"
-    evaluation = json.loads(path.read_text())
+def test_a_task_without_classes_has_no_class_tables(job, evaluation):
     evaluation |= {"labels": [], "main": "f1", "scores": ["f1"], "titles": {"f1": "F1"}, "unit": "labelled rows"}
     evaluation["headline"] = ""
     for actual in evaluation["systems"]:
         actual["training_curve"] = [{"epoch": 0, "f1": 0.4}]
         for cell in actual["budgets"]:
             cell |= {"scores": {"f1": interval(0.5)}, "per_class": {}, "slices": {}, "confusion": [], "calibration": []}
-    path.write_text(json.dumps(evaluation))
-    page = (report(job) / "report.html").read_text()
+    page = page_of(job, evaluation)
     assert "F1 by labelled rows" in page and "Scores on the test split" in page
     for absent in ("Confusion", "Calibration", "Classes, in ascending", "slices", "Other metrics"):
         assert absent not in page
@@ -187,15 +194,10 @@ def test_every_study_of_the_run_is_a_chapter(job):
         Chapter("Which layer to use", ["The <last>."], [], [Table(["layer"], [["last"]])], [drawing]), {"a": 1}
     )
     findings.write(job.out, "layers", actual, options={}, inputs={})
-    page = (report(job) / "report.html").read_text()
+    page = page_of(job)
     assert "<h2>Which layer to use</h2>" in page and "The &lt;last&gt;." in page
     assert "<svg><text>drawn</text></svg>" in page and "<td>last</td>" in page
     assert json.loads((job.output / "report.json").read_text())["studies"] == {"layers": {"a": 1}}
-
-
-def test_equal_numbers_give_an_equal_page(job):
-    first = (report(job) / "report.html").read_bytes()
-    assert (report(job) / "report.html").read_bytes() == first
 
 
 def test_a_missing_output_is_named_with_its_stage(job):
@@ -262,16 +264,14 @@ def test_a_decision_is_said_once_and_only_a_model_of_the_run_is_marked(job):
         "few rows",
     ]
     job.decision.write_text(json.dumps({"decisions": {"demo": DECISION}}))
-    page = (report(job) / "report.html").read_text()
+    page = page_of(job)
     assert "(current model)" not in page and page.count("0.6100 against 0.6000") == 1
     of_run = DECISION | {"served": DECISION["served"] | {"evaluated": True}}
     job.decision.write_text(json.dumps({"decisions": {"demo": of_run}}))
-    assert (report(job) / "report.html").read_text().count("ulmfit-adapted (current model)") == 1
+    assert page_of(job).count("ulmfit-adapted (current model)") == 1
 
 
-def test_labels_that_exist_are_used_before_further_ones(job):
-    path = job.out / "evaluation" / "demo" / "evaluation.json"
-    evaluation = json.loads(path.read_text())
+def test_labels_that_exist_are_used_before_further_ones(job, evaluation):
     stored = {"scores": {"macro_f1": interval(0.6)}, "labels": 120}
     evaluation["systems"][-1]["artifact"] = stored
     evaluation["rows"] = {"train": 100_996, "test": 20}
@@ -287,9 +287,7 @@ def test_labels_that_exist_are_used_before_further_ones(job):
     assert advice.advice("demo", evaluation)[0].text.startswith("Label more texts: from 5 to 20")
 
 
-def test_columns_that_say_the_same_are_left_out(job):
-    path = job.out / "evaluation" / "demo" / "evaluation.json"
-    evaluation = json.loads(path.read_text())
+def test_columns_that_say_the_same_are_left_out(job, evaluation):
     for actual, labels in zip(evaluation["systems"], (120, 120, 120), strict=True):
         actual["artifact"] = {"scores": {"macro_f1": interval(0.6)}, "labels": labels}
     table = evaluations.scores("demo", evaluation).tables[0]
@@ -303,23 +301,16 @@ def test_columns_that_say_the_same_are_left_out(job):
     assert evaluations.scores("demo", evaluation).tables[0].columns == ["system", "20 labels"]
 
 
-def test_the_words_of_a_sentence_stand_in_one_line(job):
-    path = job.out / "evaluation" / "demo" / "evaluation.json"
-    evaluation = json.loads(path.read_text())
+def test_the_words_of_a_sentence_stand_in_one_line(job, evaluation):
     evaluation["mistakes"]["rows"][0]["fields"] = ["Marie", "Curie", "sleeps"]
-    path.write_text(json.dumps(evaluation | {"kind": "tagging"}))
-    assert "<td>Marie Curie sleeps</td>" in (report(job) / "report.html").read_text()
-    path.write_text(json.dumps(evaluation | {"kind": "pair"}))
-    assert "<td>Marie / Curie / sleeps</td>" in (report(job) / "report.html").read_text()
+    assert "<td>Marie Curie sleeps</td>" in page_of(job, evaluation | {"kind": "tagging"})
+    assert "<td>Marie / Curie / sleeps</td>" in page_of(job, evaluation | {"kind": "pair"})
 
 
-def test_characters_that_change_the_direction_are_marks(job):
-    path = job.out / "evaluation" / "demo" / "evaluation.json"
-    evaluation = json.loads(path.read_text())
+def test_characters_that_change_the_direction_are_marks(job, evaluation):
     evaluation["mistakes"]["rows"][0]["fields"] = ["pay \u202e001\u2069"]
     evaluation["labels"][0] = "\u200flist"
-    path.write_text(json.dumps(evaluation))
-    page = (report(job) / "report.html").read_text()
+    page = page_of(job, evaluation)
     assert "pay [U+202E]001[U+2069]" in page and "[U+200F]list" in page
     assert not re.search("[\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]", page)
 
@@ -327,7 +318,7 @@ def test_characters_that_change_the_direction_are_marks(job):
 def test_translation_models_have_a_column_for_bleu():
     numbers = {"parameters": 1, "tokens": 2, "seconds": 3.0, "tokens_per_second": 4.0, "precision": "bf16"}
     for further, expected in (({"bleu": 18.855}, ["18.9", ""]), ({}, None)):
-        chapter = _language_models({"cove-pretrained": numbers | further, "ulmfit-pretrained": numbers}, {}, [])
+        chapter = _language_models({"cove-pretrained": numbers | further, "ulmfit-pretrained": numbers}, {})
         (table,) = chapter.tables
         assert ("BLEU" in table.columns) == (expected is not None)
         assert expected is None or (table.columns[-1], [row[-1] for row in table.rows]) == ("BLEU", expected)

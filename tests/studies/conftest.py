@@ -131,30 +131,47 @@ def add_corpus(outputs: Outputs) -> Callable[..., None]:
 
 @pytest.fixture
 def add_tokens(outputs: Outputs, tokenizer_directory: Path) -> Callable[..., None]:
-    """`add_tokens("domain-word", ["A text.", ...])` writes held-out tokens as the stage `tokenize` does."""
+    """`add_tokens("domain-word", ["A text.", ...])` writes held-out tokens as the stage `tokenize` does, and those of
+    `train`."""
 
-    def add(name: str, texts: Sequence[str]) -> None:
+    def add(name: str, texts: Sequence[str], train: Sequence[str] = ()) -> None:
         tokenizer = load_tokenizer(tokenizer_directory)
         with writing(outputs.out / "tokens" / name, kind=KIND) as draft:
-            documents = encode_corpus(((text,) for text in texts), tokenizer=tokenizer)
-            write_shard(draft.path / "0.arrow", documents, vocab_size=tokenizer.vocab_size)
+            for split, given in (("train", train), ("heldout", texts)):
+                documents = encode_corpus(((text,) for text in given), tokenizer=tokenizer)
+                write_shard(draft.path / f"{split}.arrow", documents, vocab_size=tokenizer.vocab_size)
             draft.facts |= {
                 "layout": LAYOUT,
                 "tokenizer": tokenizer.fingerprint(),
                 "vocabulary": tokenizer.vocab_size,
-                "shards": {"train": [], "heldout": ["0.arrow"]},
+                "shards": {split: [f"{split}.arrow"] for split in ("train", "heldout")},
             }
 
     return add
 
 
 @pytest.fixture
-def add_task(outputs: Outputs, tmp_path: Path) -> Callable[..., Path]:
-    """`add_task("aws-type")` writes a task with two classes, determined by a word, with the stage `examples`."""
+def write_task(outputs: Outputs, tmp_path: Path) -> Callable[..., Path]:
+    """`write_task("aws-type", rows)` writes a task with these rows in every split with the stage `examples`; a list of
+    three has those of train, dev and test."""
+
+    def write(name: str, rows: Sequence[Any], **settings: Any) -> Path:
+        splits = rows if isinstance(rows[0], list) else [rows] * 3
+        for split, of in zip(("train", "dev", "test"), splits, strict=True):
+            (tmp_path / f"{split}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in of))
+        source = TaskSource(path=str(tmp_path), overlap="report", **{"budgets": [5], "seeds": [0]} | settings)
+        return examples(ExamplesJob(task=name, source=source, output=outputs.out / "examples" / name))
+
+    return write
+
+
+@pytest.fixture
+def add_task(write_task: Callable[..., Path]) -> Callable[..., Path]:
+    """`add_task("aws-type")` writes a task with two classes, determined by a word."""
 
     def add(name: str = "aws-type", **settings: Any) -> Path:
-        for number, split in enumerate(("train", "dev", "test")):
-            rows = [
+        splits = [
+            [
                 {
                     "text": f"the {FILLER[n % 10]} {words[n % 3]} is {FILLER[(n + 3 + number) % 13]} {FILLER[n // 10]}",
                     "label": label,
@@ -162,9 +179,9 @@ def add_task(outputs: Outputs, tmp_path: Path) -> Callable[..., Path]:
                 for n in range(30)
                 for label, words in WORDS.items()
             ]
-            (tmp_path / f"{split}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-        source = TaskSource(path=str(tmp_path), budgets=[2, 5], seeds=[0, 1, 2], overlap="report", **settings)
-        return examples(ExamplesJob(task=name, source=source, output=outputs.out / "examples" / name))
+            for number in range(3)
+        ]
+        return write_task(name, splits, **{"budgets": [2, 5], "seeds": [0, 1, 2]} | settings)
 
     return add
 

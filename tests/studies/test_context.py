@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from components.core.errors import ConfigError, DataError
-from components.studies.context import context_losses, effective, gain, hardest
+from components.studies.context import context_losses, effective, gain
 from components.tokenization.store import TokenStore
 from tests.studies.conftest import findings, fits
 
@@ -29,8 +29,7 @@ def test_noise_is_no_gain_of_context():
     original measure takes that for a gain at every context."""
     rng = np.random.default_rng(0)
     noise = 3 + 0.3 * rng.normal(size=(16, 256))
-    chosen = [effective(noise[:, hardest({"m": noise}, ratio)], 16) for ratio in (0.1, 0.5, 1.0)]
-    assert max(chosen) <= 32
+    assert effective(noise, 16) <= 32
     assert gain(noise[0], noise[-1]).low < 0 < gain(noise[0], noise[-1]).high
 
 

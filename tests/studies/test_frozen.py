@@ -1,11 +1,9 @@
 """Layer vectors against direct computation."""
 
-import numpy as np
 import pytest
 import torch
 
 from components.core.errors import ConfigError
-from components.data.tasks.data import Split
 from components.settings.finetune import FinetuneSettings
 from components.settings.training import Training
 from components.studies.frozen import Labelled, layer_vectors
@@ -28,17 +26,6 @@ def test_vectors_are_the_means_of_the_hidden_states(outputs, add_task, add_encod
             hidden = encoder.model.hidden_states(tokens, torch.tensor([tokens.shape[1]]))
         for layer, expected in zip(actual, hidden, strict=True):
             assert torch.allclose(layer[row], expected[0].mean(0), atol=1e-5)
-
-
-def test_words_of_a_sentence_of_several_windows(outputs, add_task, add_encoder):
-    add_task()
-    add_encoder("bert")
-    encoder = outputs.encoder("bert", "adapted")
-    lengths = (140, 3, 70)
-    fields = [tuple(["the", "red", "goat"][number % 3] for number in range(length)) for length in lengths]
-    split = Split(fields, [np.zeros(length) for length in lengths], [None] * 3)
-    actual = layer_vectors(encoder, split, kind="tagging", settings=SETTINGS)
-    assert {len(layer) for layer in actual} == {sum(lengths)}
 
 
 def test_a_kind_without_one_label_is_refused(outputs, add_task, monkeypatch):

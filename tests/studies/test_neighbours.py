@@ -1,90 +1,35 @@
-"""Neighbours in tables with known vectors, and deterministic maps."""
+"""Neighbours in tables with known vectors."""
 
-import json
-
-import numpy as np
 import pytest
 import torch
 
-from components.core.artifacts import writing
 from components.core.errors import ConfigError, DataError
-from components.data.segmenters import Segmentation
-from components.data.tasks.examples import ExamplesJob, examples
-from components.models.encoder import build_model, save_encoder
-from components.settings.tasks import TaskSource
-from components.studies.neighbours import parts_of_speech, same_part, table
-from components.studies.words import planar
-from components.tokenization.char import CharTokenizer
+from components.studies.neighbours import parts_of_speech, same_part
 from components.tokenization.special import SPECIAL_PIECES
-from components.tokenization.word import WordTokenizer
 from tests.studies.conftest import findings, fits
 
 
-def test_the_table_of_every_family_is_its_embedding(outputs, add_encoder):
-    vectors = add_encoder("word2vec")
-    assert torch.equal(table(outputs.encoder("word2vec", "adapted").model), vectors.vectors())
-    bert = add_encoder("bert")
-    assert torch.equal(table(outputs.encoder("bert", "adapted").model), bert.piece_embedding().detach())
-
-
-def test_the_table_of_a_family_that_reads_characters():
-    pieces = [*SPECIAL_PIECES, "red", "apple", "pear"]
-    model = build_model(
-        "elmo", vocabulary=8, settings={"characters": 4, "filters": ((1, 6), (2, 6)), "cells": 10, "projection": 6}
-    ).eval()
-    model.bind(WordTokenizer(pieces, segmentation=Segmentation("none"), lowercase=True, strip_accents=True))
-    actual = table(model)
-    assert len(actual) == 8
-    framed = model.special_tokens([6])
-    with torch.no_grad():
-        hidden = model.hidden_states(torch.tensor([framed]), torch.tensor([len(framed)]))
-    assert torch.allclose(actual[6], hidden[0][0, framed.index(6)], atol=1e-6)
-
-
-def test_neighbours_and_a_map(outputs, add_encoder):
-    add_encoder("word2vec")
+def test_neighbours(outputs, add_encoder):
+    model = add_encoder("word2vec")
     actual = findings(outputs, "neighbours", encoder="word2vec", words="Apple, bank", count=3)
     rows = actual.numbers["neighbours"]
     near = {row["word"]: [entry.rpartition(" ") for entry in row["nearest"].split(", ")] for row in rows}
     assert list(near) == ["Apple", "bank"] and [len(entries) for entries in near.values()] == [3, 3]
-    vectors = torch.nn.functional.normalize(table(outputs.encoder("word2vec", "adapted").model), dim=1)
+    vectors = torch.nn.functional.normalize(model.vectors(), dim=1)
     pieces = outputs.encoder("word2vec", "adapted").tokenizer.pieces
     cosines = vectors @ vectors[pieces.index("apple")]
     order = [pieces[index] for index in cosines.argsort(descending=True) if index >= len(SPECIAL_PIECES)]
     assert [name for name, _, _ in near["Apple"]] == order[1:4]
     assert near["Apple"][0][2] == f"{float(cosines[pieces.index(order[1])]):.2f}"
-    svg = actual.chapter.figures[0].svg
-    assert "Apple" in svg and "frequent words" in svg
-    assert findings(outputs, "neighbours", encoder="word2vec", words="Apple, bank", count=3) == actual
 
 
-def test_words_that_are_not_a_single_piece(outputs, add_encoder):
+def test_what_has_no_table_of_words_is_refused(outputs, add_encoder):
     add_encoder("bert")
     add_encoder("word2vec")
-    with pytest.raises(DataError, match=r"'aple' is not a single piece of the vocabulary but \[UNK\]; did you mean"):
-        findings(outputs, "neighbours", encoder="bert", words="aple")
+    with pytest.raises(ConfigError, match="bert: no table of word vectors, such as word2vec"):
+        findings(outputs, "neighbours", encoder="bert")
     with pytest.raises(DataError, match="'aple' is not in the vocabulary; did you mean 'apple'"):
         findings(outputs, "neighbours", encoder="word2vec", words="aple")
-
-
-def test_a_character_model_has_no_table_of_words(outputs, tmp_path):
-    CharTokenizer([*SPECIAL_PIECES, *"abc"], segmentation=Segmentation("none")).save(tmp_path / "characters")
-    with writing(outputs.out / "encoder" / "ulmfit" / "adapted", kind="encoder") as draft:
-        model = build_model("flair", vocabulary=8, settings={"embedding": 4, "hidden": 4})
-        save_encoder(draft.path, family="flair", model=model, tokenizer=tmp_path / "characters")
-    with pytest.raises(ConfigError, match="ulmfit-adapted: is a character model, which has no table of words"):
-        findings(outputs, "neighbours", encoder="ulmfit")
-
-
-def test_the_projection_preserves_distances_in_a_plane():
-    rng = np.random.default_rng(0)
-    flat = np.outer(rng.normal(size=20), [3.0, 0, 0, 4.0]) + np.outer(rng.normal(size=20), [0, 1.0, 0, 0])
-    actual = planar(flat)
-    distances = np.linalg.norm(flat[:, None] - flat[None], axis=2)
-    assert np.linalg.norm(actual[:, None] - actual[None], axis=2) == pytest.approx(distances)
-    assert (actual[np.abs(actual).argmax(0), [0, 1]] > 0).all()
-    with pytest.raises(DataError, match="2 words are too few for a map"):
-        planar(flat[:2])
 
 
 def test_the_share_of_neighbours_of_the_same_part_of_speech():
@@ -98,7 +43,7 @@ def test_the_share_of_neighbours_of_the_same_part_of_speech():
         same_part({"go": ["run"]}, tagged)
 
 
-def test_the_parts_of_speech_come_from_a_task_of_tagging(outputs, add_encoder, add_task, tmp_path):
+def test_the_parts_of_speech_come_from_a_task_of_tagging(outputs, add_encoder, write_task):
     add_encoder("word2vec")
     rows = [
         {"words": ["The", "old", "apple", "here"], "tags": ["DET", "ADJ", "NOUN", "ADV"]},
@@ -106,10 +51,7 @@ def test_the_parts_of_speech_come_from_a_task_of_tagging(outputs, add_encoder, a
         {"words": ["red"], "tags": ["NOUN"]},
         {"words": ["red"], "tags": ["ADJ"]},
     ]
-    for split in ("train", "dev", "test"):
-        (tmp_path / f"{split}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    source = TaskSource(path=str(tmp_path), kind="tagging", scheme="none", budgets=[2], seeds=[0], overlap="report")
-    examples(ExamplesJob(task="aws-type", source=source, output=outputs.out / "examples" / "aws-type"))
+    write_task("aws-type", rows, kind="tagging", scheme="none")
     assert parts_of_speech(outputs, "aws-type") == {
         "the": "DET", "old": "ADJ", "apple": "NOUN", "here": "ADV", "red": "ADJ", "bank": "NOUN", "river": "NOUN"
     }  # fmt: skip

@@ -8,29 +8,21 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from components.core.artifacts import writing
 from components.core.errors import DataError
 from components.studies.context import NEVER, _ends, context_losses
-from components.studies.ngrams import FALLBACK, NgramModel, estimate
-from components.tokenization import load_tokenizer
+from components.studies.ngrams import FALLBACK, log_probs
 from components.tokenization.special import END
-from components.tokenization.store import KIND, LAYOUT, TokenStore, write_shard
-from components.tokenization.tokenize import encode_corpus
+from components.tokenization.store import TokenStore
 from tests.studies.conftest import FILLER, findings, fits
 
 
-def test_the_numbers(outputs, add_encoder, tokenizer_directory):
+def test_the_numbers(outputs, add_encoder, add_tokens):
     add_encoder("ulmfit")
     add_encoder("bert")
     outputs.params.run.__dict__["families"] = ["ulmfit"]
-    rng, tokenizer = np.random.default_rng(0), load_tokenizer(tokenizer_directory)
-    with writing(outputs.out / "tokens" / "domain-word", kind=KIND) as draft:
-        for name, count in (("train", 300), ("heldout", 80)):
-            texts = [" ".join(rng.choice(FILLER, 6)) for _ in range(count)]
-            documents = encode_corpus(((text,) for text in texts), tokenizer=tokenizer)
-            write_shard(draft.path / f"{name}.arrow", documents, vocab_size=tokenizer.vocab_size)
-        draft.facts |= {"layout": LAYOUT, "tokenizer": tokenizer.fingerprint(), "vocabulary": tokenizer.vocab_size}
-        draft.facts["shards"] = {name: [f"{name}.arrow"] for name in ("train", "heldout")}
+    rng = np.random.default_rng(0)
+    train, heldout = ([" ".join(rng.choice(FILLER, 6)) for _ in range(count)] for count in (300, 80))
+    add_tokens("domain-word", heldout, train)
     (outputs.out / "metrics" / "adapt").mkdir(parents=True)
     (outputs.out / "metrics" / "adapt" / "ulmfit.json").write_text(json.dumps({"tokens": 150}))
     actual = findings(outputs, "ngrams", order=3, positions=64, longest=8)
@@ -39,8 +31,8 @@ def test_the_numbers(outputs, add_encoder, tokenizer_directory):
     train, heldout = (TokenStore(outputs.out / "tokens" / "domain-word", split) for split in ("train", "heldout"))
     assert (row["encoder"], row["read"]) == ("ulmfit-adapted", 150), "n-grams count as much text as the model has read"
     ends = _ends(heldout, longest=8, step=1, positions=64)
-    model = estimate(train.span(0, 150), order=3, vocabulary=heldout.vocab_size - len(NEVER))
-    nats = -model.log_probs(heldout.span(0, heldout.tokens))[ends]
+    learned, vocabulary = train.span(0, 150), heldout.vocab_size - len(NEVER)
+    nats = -log_probs(heldout.span(0, heldout.tokens), learned=learned, order=3, vocabulary=vocabulary)[ends]
     assert row["of n-grams"] == pytest.approx(np.exp(nats.mean() * heldout.tokens / heldout.words))
     encoder = outputs.encoder("ulmfit", "adapted").model.eval()
     losses = context_losses(encoder, heldout, ends, longest=8, step=1, window=64)
@@ -54,11 +46,6 @@ A, B, C, D = 5, 6, 7, 8
 
 def stream(documents: Sequence[Sequence[int]]) -> np.ndarray:
     return np.asarray([piece for document in documents for piece in (*document, END)], dtype=np.int64)
-
-
-def probabilities(model: NgramModel, *document: int) -> list[float]:
-    """Of the pieces of a document, its END included."""
-    return np.exp(model.log_probs(stream([document]))).tolist()
 
 
 def reference(documents: Sequence[Sequence[int]], order: int, vocabulary: int):
@@ -99,7 +86,7 @@ def reference(documents: Sequence[Sequence[int]], order: int, vocabulary: int):
         freed = sum(discounts[length][min(other, 3)] for other in following.values())
         return max(value - discounts[length][min(value, 3)], 0) / total + freed / total * below
 
-    return p, discounts
+    return p
 
 
 @pytest.mark.parametrize("order", [1, 2, 4])
@@ -108,20 +95,19 @@ def test_equal_to_an_independent_implementation(order):
     # Skewed, so that the numbers n1 to n4 of short n-grams are not 0.
     documents = [(4 + rng.geometric(0.25, rng.integers(1, 12))).clip(max=24).tolist() for _ in range(60)]
     held = [(4 + rng.geometric(0.2, rng.integers(1, 9))).clip(max=26).tolist() for _ in range(20)]
-    model = estimate(stream(documents), order=order, vocabulary=30)
-    p, discounts = reference(documents, order, 30)
-    for length in range(1, order + 1):
-        assert model.lengths[length - 1].discounts[1:] == pytest.approx(discounts[length][1:]), length
+    p = reference(documents, order, 30)
     expected = []
     for document in held:
         text = ("^", *document, "$")
         expected += [math.log(p(text[at], text[max(0, at - order + 1) : at])) for at in range(1, len(text))]
-    np.testing.assert_allclose(model.log_probs(stream(held)), expected, rtol=1e-9)
+    actual = log_probs(stream(held), learned=stream(documents), order=order, vocabulary=30)
+    np.testing.assert_allclose(actual, expected, rtol=1e-9)
 
 
 def test_documents_shorter_than_the_longest_ngrams():
-    model = estimate(stream([[A], [B]]), order=5, vocabulary=6)
-    assert [len(entries.keys) for entries in model.lengths] == [3, 4, 2]
-    assert all(0 < value < 1 for value in probabilities(model, A, B, C, D, A, B))
+    learned, held = stream([[A], [B]]), stream([[A, B, C, D, A, B]])
+    actual = log_probs(held, learned=learned, order=5, vocabulary=6)
+    # No document has n-grams of four pieces.
+    assert (actual < 0).all() and actual.tolist() == log_probs(held, learned=learned, order=3, vocabulary=6).tolist()
     with pytest.raises(DataError, match="there are no tokens to count"):
-        estimate(stream([]), order=2, vocabulary=6)
+        log_probs(held, learned=stream([]), order=2, vocabulary=6)

@@ -13,6 +13,7 @@ from components.models.base import LanguageModel
 from components.settings.cluster import ClusterSettings
 from components.studies import transferability
 from components.studies.frame import Outputs
+from components.studies.frozen import Labelled
 from components.studies.transferability import Networks, learn
 from components.training.loop import TrainingState
 from tests.studies.conftest import findings, fits
@@ -24,14 +25,18 @@ def one_by_one(function: Any, items: Any, *, settings: Any) -> Any:
         yield index, function(item)
 
 
+def of_task(outputs: Outputs, add_task: Any, name: str) -> Labelled:
+    add_task(name)
+    return Labelled.of(outputs, name, 2)
+
+
 @pytest.fixture
 def networks(outputs: Outputs, add_task: Any, add_encoder: Any) -> Networks:
     add_encoder("bert")
     return Networks(
-        tasks={"A": add_task("aws-service"), "B": add_task()},
+        tasks={base: of_task(outputs, add_task, name) for base, name in {"A": "aws-service", "B": "aws-type"}.items()},
         encoder=outputs.out / "encoder" / "bert" / "adapted",
         settings=outputs.params.finetune["bert"].model_copy(update={"min_steps": 0}),
-        budget=2,
         seed=0,
         epochs=2,
     )
@@ -73,7 +78,7 @@ def test_the_study(outputs, networks, monkeypatch):
 
     def scored(networks, base, *, source=None, copied=0, learning=True):
         asked.append((base, source, copied))
-        assert networks.tasks[base].name == {"A": "aws-service", "B": "aws-type"}[base]
+        assert networks.tasks[base].facts.task == {"A": "aws-service", "B": "aws-type"}[base]
         lost = 0.0 if learning else copied / 10 * (1 + (source == "A"))
         return base, 0.5 - lost + networks.seed / 50 + (source == "A") / 100
 

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-import torch
 
 from components.core.errors import DataError
-from components.studies import word_order
 from tests.studies.conftest import FILLER, findings, fits
 
 
@@ -15,21 +13,6 @@ def texts(count: int) -> list[str]:
     """Sentences of six words in alphabetic order, so that the order can be learned."""
     rng = np.random.default_rng(0)
     return [" ".join(sorted(rng.choice(FILLER, 6, replace=False))).capitalize() + "." for _ in range(count)]
-
-
-def test_means_over_padded_rows_are_the_means_of_each_row(outputs, add_encoder):
-    add_encoder("ulmfit")
-    encoder = outputs.encoder("ulmfit", "adapted")
-    rows = [["the", "red", "bank"], ["old", "river", "is", "very", "large"], ["here"]]
-    actual = word_order.means(encoder, rows)
-    for row, words in enumerate(rows):
-        ids = [encoder.tokenizer.pieces.index(word) for word in words]
-        tokens = torch.tensor([encoder.model.special_tokens(ids)])
-        with torch.no_grad():
-            hidden = encoder.model.hidden_states(tokens, torch.tensor([tokens.shape[1]]))
-        first = encoder.model.special_tokens([-1]).index(-1)
-        for layer, expected in zip(actual, hidden, strict=True):
-            assert layer[row] == pytest.approx(expected[0, first : first + len(ids)].mean(0).numpy(), abs=1e-6)
 
 
 def test_static_vectors_guess_and_contextual_ones_do_not(outputs, add_encoder, add_corpus):

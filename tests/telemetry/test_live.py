@@ -3,7 +3,7 @@
 import os
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -38,7 +38,7 @@ class Project:
         self.settings = database.settings.model_copy(update={"experiment": experiment})
         self.registry = connect(self.settings)
 
-    def begin(self, run: str = "run-1", past: Sequence[dict[str, Any]] = ()) -> live.Live:
+    def begin(self, run: str = "run-1") -> live.Live:
         (self.root / "params.yaml").write_text("run: {}\n")
         tags = {"params": "params.yaml", "user": "someone", "prefect_url": "http://prefect/run-1"}
         return live.Live(
@@ -49,11 +49,10 @@ class Project:
             tags=tags,
             registry=self.settings,
             telemetry=self.telemetry,
-            past=past,
         )
 
     def stage(self, run: live.Live, name: str = "pretrain@ulmfit") -> live.Stage:
-        return run.stage(name, reasons=["data changed"], identity="0a")
+        return run.stage(name, reasons=["data changed"])
 
     def runs(self, run: str = "run-1") -> dict[str, Any]:
         """The MLflow runs of a retraining, by the tag `stage`."""
@@ -76,18 +75,17 @@ class Project:
         }
 
 
-def line(step: int, *, begins: bool = False, stage: str = "pretrain@ulmfit", **facts: Any) -> dict[str, Any]:
-    """Measurements of a stage; `facts`: its piece, its identity, and the values."""
-    of = {"stage": stage, "identity": facts.pop("identity", "0a"), "piece": facts.pop("piece", ""), "begins": begins}
-    return of | {"step": step, "time": 1000, "values": facts}
+def line(step: int, *, stage: str = "pretrain@ulmfit", **facts: Any) -> dict[str, Any]:
+    """Measurements of a stage; `facts`: its piece, and the values."""
+    return {"stage": stage, "piece": facts.pop("piece", ""), "step": step, "time": 1000, "values": facts}
 
 
 def end(run: live.Live, stage: live.Stage, outcome: str = "Completed", **facts: Any) -> None:
-    run.ended(stage.name, **facts, time=live.now_ms(), outcome=outcome)
+    run.stage(stage.name, **facts, time=live.now_ms(), outcome=outcome)
 
 
-def finish(run: live.Live, status: str = "FINISHED", reason: str = "", summary: tuple[str, ...] = ()) -> None:
-    run.finish(status, reason=reason, summary=summary, wait_s=60.0)
+def finish(run: live.Live, status: str = "FINISHED", reason: str = "", **facts: Any) -> None:
+    run.finish(status, reason=reason, **facts, wait_s=60.0)
     run.update()
     assert run.closed, run.problem
 
@@ -107,8 +105,8 @@ def test_a_retraining_and_its_stages_are_runs(project):
     end(run, project.stage(run, "adapt@ulmfit"), "Failed", error="adapt@ulmfit: no space left")
     report = project.root / "report.html"
     report.write_text("<p>report")
-    run.attach(str(report), folder="report")
-    finish(run, "FAILED", "adapt@ulmfit: no space left", ("aws-type: promote",))
+    told = {"summary": ["aws-type: promote"], "files": [str(report)]}
+    finish(run, "FAILED", "adapt@ulmfit: no space left", **told)
 
     runs = project.runs()
     assert set(runs) == {"retrain", "pretrain@ulmfit", "adapt@ulmfit"}  # one that was skipped has no run
@@ -125,7 +123,6 @@ def test_a_retraining_and_its_stages_are_runs(project):
     assert pretrain.data.tags["headstart.why"] == "data changed"
     assert parent.data.tags["headstart.changed"] == "data changed", "each reason of the stages once"
     assert adapt.data.tags["headstart.error"] == "adapt@ulmfit: no space left"
-    assert "no space left" in adapt.data.tags["mlflow.note.content"]
     assert "aws-type: promote" in parent.data.tags["mlflow.note.content"]
     assert "(http://prefect/run-1)" in parent.data.tags["mlflow.note.content"]
     files = [project.registry.client.list_artifacts(parent.info.run_id, folder) for folder in ("", "report")]
@@ -143,7 +140,7 @@ def test_runs_of_a_killed_process_are_closed_by_the_next_retraining(project):
     elsewhere = client.create_run(experiment, tags={**tags, "headstart.run": "a", "headstart.process": "me@x 1 1.0"})
     finish(project.begin())
     for run in project.runs("run-0").values():
-        assert run.info.status == "KILLED" and live.KILLED in run.data.tags["mlflow.note.content"]
+        assert run.info.status == "KILLED" and run.data.tags["headstart.reason"] == live.KILLED
     assert client.get_run(elsewhere.info.run_id).info.status == "RUNNING"
     assert project.runs()["retrain"].info.status == "FINISHED"
 
@@ -151,27 +148,24 @@ def test_runs_of_a_killed_process_are_closed_by_the_next_retraining(project):
 @pytest.mark.slow
 @pytest.mark.parametrize("finished", [False, True])
 def test_the_process_ends_the_run_when_the_retraining_ends_or_is_killed(project, finished):
-    """The file has lines of a retraining before it."""
     file, params = project.root / "events.jsonl", yaml.safe_load((ROOT / "params.yaml").read_text())
     params["registry"] = project.settings.model_dump(mode="json", exclude_defaults=True)
     (project.root / "params.yaml").write_text(yaml.safe_dump(params))
     owner = subprocess.Popen(["sleep", "600"])
     begin = {"name": "run-1", "process": live.process_of(owner.pid), "tags": {"params": "params.yaml"}}
-    append(file, begin=begin | {"identifier": "run-0"})
-    append(file, **line(1, stage="adapt", loss=3.0, begins=True))
-    append(file, ended={"name": "adapt", "outcome": "Interrupted"})
     append(file, begin=begin | {"identifier": "run-1"})
-    append(file, stage={"name": "adapt", "reasons": ["new"], "identity": "0a"})
-    append(file, **line(2, stage="adapt", loss=2.0, begins=True))
+    append(file, stage={"name": "adapt", "reasons": ["new"]})
+    append(file, **line(1, stage="adapt", loss=3.0))
+    append(file, **line(2, stage="adapt", loss=2.0))
     if finished:
         facts = {"time": live.now_ms(), "error": "", "metrics": {"accuracy": 1.5}, "output": "md5.dir"}
-        append(file, ended={"name": "adapt", "outcome": "Completed"} | facts)
+        append(file, stage={"name": "adapt", "outcome": "Completed"} | facts)
         append(file, finish={"status": "FINISHED", "reason": "", "summary": ["done"], "wait_s": 300})
     else:
         owner.kill()
         with file.open("a") as half:
-            half.write('{"ended": {"na')
-    command = [sys.executable, "-m", "components.pipeline.telemetry", str(file), "run-1"]
+            half.write('{"stage": {"na')
+    command = [sys.executable, "-m", "components.pipeline.telemetry", str(file)]
     done = subprocess.run(command, cwd=project.root, env={**os.environ, "PYTHONPATH": str(ROOT)}, check=True)
     owner.kill()
     owner.wait()
@@ -205,46 +199,11 @@ def test_everything_is_sent_when_mlflow_answers_again(project, monkeypatch):
     assert project.curve(project.runs()["pretrain@ulmfit"], "loss") == [(1, 3.0)]
 
 
-RESUMED = [line(step, loss=10.0 - step, begins=step == 4) for step in range(4, 9)]
-
-
-@pytest.mark.parametrize(
-    ("past", "present", "curves"),
-    [
-        # Killed at step 5; its checkpoint is of step 3.
-        (
-            [line(step, loss=10.0 - step, begins=step == 1) for step in range(1, 6)],
-            RESUMED,
-            {"loss": [(step, 10.0 - step) for step in range(1, 9)]},
-        ),
-        # Of another identity.
-        ([line(1, loss=1.0, identity="0b")], RESUMED, {"loss": [(step, 10.0 - step) for step in range(4, 9)]}),
-        # The training starts anew.
-        ([line(5, loss=5.0)], [line(1, loss=1.0, begins=True)], {"loss": [(1, 1.0)]}),
-        # An earlier attempt has completed a piece that the present one does not repeat.
-        (
-            [line(9, dev=0.5, piece="a"), line(4, dev=0.1, piece="b")],
-            [line(1, dev=0.2, piece="b", begins=True)],
-            {"dev/a": [(9, 0.5)], "dev/b": [(1, 0.2)]},
-        ),
-    ],
-    ids=["resumed", "changed", "anew", "completed"],
-)
-def test_the_next_retraining_continues_the_curve_of_an_interrupted_stage(project, past, present, curves):
-    run = project.begin(past=past)
-    stage = project.stage(run)
-    for each in present:
-        run.note(each)
-    end(run, stage)
-    points = [(point.key, (point.step, point.value)) for point in stage.unsent]
-    assert {key: [value for name, value in points if name == key] for key, _ in points} == curves
-
-
 def test_gauges_for_prometheus(project):
     project.telemetry = TelemetrySettings(mlflow=False)
     run = project.begin()
     stage = project.stage(run)
-    run.note(line(1, piece="20 labels seed 1", loss=2.5, begins=True))
+    run.note(line(1, piece="20 labels seed 1", loss=2.5))
     run.update()
     gauges, name = project.gauges(), "headstart_training 20 labels seed 1 loss pretrain@ulmfit"
     assert gauges["headstart_retrain_running"] == 1

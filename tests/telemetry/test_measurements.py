@@ -44,7 +44,7 @@ def test_points_are_read_once(file):
     Curve("a", total=3).add(1, loss=1.0)
     (line,) = lines.read()
     assert line.pop("time") > 0
-    assert line == {"stage": "adapt", "piece": "a", "step": 1, "values": {"loss": 1.0}, "begins": True}
+    assert line == {"stage": "adapt", "piece": "a", "step": 1, "values": {"loss": 1.0}}
     # Of a line that is being written nothing is read yet; a damaged one is left out.
     with file.open("a") as half:
         half.write('{"piece": "", "st\n{"piece": "", "step": 2')

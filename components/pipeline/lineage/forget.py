@@ -17,8 +17,6 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from components.cluster.entries import entries, feature_tables
 from components.cluster.inputs import CACHES, node_cache
 from components.cluster.shards import LOCAL
@@ -27,6 +25,7 @@ from components.core.artifacts import changing_data, private_folder, write_atomi
 from components.core.environment import who
 from components.core.errors import ConfigError, DataError, StorageError
 from components.core.masking import masked
+from components.data.formats.jsontables import parse_object
 from components.data.matching import Texts, key_of
 from components.data.removed import RECORDS, STATE, name_of, pending, repository_key
 from components.pipeline.lineage.documents import Copy, holders, near_copies, texts_of
@@ -73,15 +72,15 @@ class Plan:
     copies: list[Copy]
     near: list[Copy]
     raw: list[Path]
-    side: list[Path] = field(default_factory=list)
-    outputs: list[Path] = field(default_factory=list)
-    caches: list[Path] = field(default_factory=list)
+    side: list[Path]
+    outputs: list[Path]
+    objects: list[Item]
+    remote: dict[str, str]
+    fixed: list[Path]
+    learners: list[Learner]
+    caches: list[Path]
     checkpoints: str = ""
     elsewhere: list[str] = field(default_factory=list)
-    objects: list[Item] = field(default_factory=list)
-    remote: dict[str, str] = field(default_factory=dict)
-    fixed: list[Path] = field(default_factory=list)
-    learners: list[Learner] = field(default_factory=list)
 
     @property
     def empty(self) -> bool:
@@ -109,15 +108,13 @@ def wanted_texts(
     """
     ids, wanted = list(documents), list(texts)
     for number, line in enumerate(file.read_text(encoding="utf-8").splitlines() if file is not None else (), 1):
+        row: dict[str, Any] = {"id": line.strip()}
         if line.lstrip().startswith("{"):
-            try:
-                row = json.loads(line)
-            except ValueError as error:
-                raise DataError(f"{file}, line {number}: not valid JSON ({error})") from error
-            wanted += [str(row["text"])] if row.get("text") else []
-            ids += [str(row["id"])] if row.get("id") and not row.get("text") else []
-        elif line.strip():
-            ids.append(line.strip())
+            row, _ = parse_object(line, f"{file}, line {number}")
+        if text := row.get("text"):
+            wanted.append(str(text))
+        elif row.get("id"):
+            ids.append(str(row["id"]))
     for document in ids:
         copies = texts_of(params, document, where=where)
         if not copies:
@@ -139,33 +136,31 @@ def make_plan(params: Params, wanted: Sequence[str], *, root: Path) -> Plan:
         DataError: a file cannot be read.
         RegistryError: the registry cannot be reached.
     """
-    texts = Texts(wanted)
-    copies = holders(params, texts)
-    raw = raw_holders(params, texts, root=root)
-    plan = Plan(texts, copies, near_copies(params, wanted, without=copies), raw)
-    cache, tracked = Cache(root), tracked_by_git(root)
-    folders, caches = data_folders(params, root), _caches(params, root)
-    held_outputs: list[Path] = []
-    fixed = (root / "mlruns", root / "mlflow.db")
-    removed = [*folders, *caches]
+    texts, cache, tracked = Texts(wanted), Cache(root), tracked_by_git(root)
+    copies, raw = holders(params, texts), raw_holders(params, texts, root=root)
+    folders, caches, kept = data_folders(params, root), _caches(params, root), (root / "mlruns", root / "mlflow.db")
+    fixed, held, side = list[Path](), list[Path](), list[Path]()
     places = [*walk(root, without=(cache.path, root / STATE)), *walk(traffic_folder(root))]
     for path in dict.fromkeys(path.absolute() for path in places):
-        if any(path == folder or folder in path.parents for folder in removed) or not holds(path, texts):
+        above = {path, *path.parents}
+        if above.intersection((*folders, *caches)) or not holds(path, texts):
             continue
-        if path in tracked or any(path == copy or copy in path.parents for copy in fixed) or path.suffix == ".db":
-            plan.fixed.append(path)
+        if path in tracked or above.intersection(kept) or path.suffix == ".db":
+            fixed.append(path)
         elif (output := output_of(path, params, root=root)) is not None:
-            held_outputs.append(output)
+            held.append(output)
         else:
-            plan.side.append(path)
-    plan.outputs = sorted({*held_outputs, *derived_outputs([*raw, *held_outputs], root=root)})
-    plan.objects = cache.affected(texts)
-    plan.remote = remotes(root) if plan.objects else {}
-    plan.learners = learners(Reading(params.registry), cache, files=raw, items=plan.objects)
-    if plan.outputs or raw or plan.learners:
-        plan.caches += [path for path in [*caches, *(node_cache() / name for name in CACHES)] if path.exists()]
+            side.append(path)
+    outputs = sorted({*held, *derived_outputs([*raw, *held], root=root)})
+    objects = cache.affected(texts)
+    learned = learners(Reading(params.registry), cache, files=raw, items=objects)
+    near, remote = near_copies(params, wanted, without=copies), remotes(root) if objects else {}
+    plan = Plan(texts, copies, near, raw, side, outputs, objects, remote, fixed, learned, caches=[])
+    if outputs or raw or learned:
+        plan.caches = [path for path in [*caches, *(node_cache() / name for name in CACHES)] if path.exists()]
         plan.checkpoints = params.cluster.storage if "://" in params.cluster.storage else ""
-    plan.elsewhere = list(_elsewhere(params, plan, tracked, root=root)) if not plan.empty else []
+    if not plan.empty:
+        plan.elsewhere = list(_elsewhere(params, plan, tracked, root=root))
     return plan
 
 
@@ -237,7 +232,7 @@ def forget(params: Params, plan: Plan, wanted: Sequence[str], *, root: Path, rea
     # What is derived goes before the data that it is found by, for the next command if this one is interrupted.
     for path in [*plan.outputs, *plan.caches]:
         shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
-    stored, elsewhere = _purge_checkpoints(plan)
+    stored = _purge_checkpoints(plan)
     with changing_data(root, data_folders(params, root)):
         # Labels may have been written since the plan was made; from now on `merge` refuses these texts.
         plan.raw = list(dict.fromkeys([*plan.raw, *raw_holders(params, plan.texts, root=root)]))
@@ -251,14 +246,13 @@ def forget(params: Params, plan: Plan, wanted: Sequence[str], *, root: Path, rea
         "documents": [name_of(repository_key(root), text) for text in plan.texts.keys],
         "records": removed,
         "checkpoints": stored,
-        "not_removed": elsewhere,
+        "not_removed": plan.elsewhere,
         **_purge(plan, root),
         "searched_again": _left(plan, root),
     }
     path = root / RECORDS / f"{name}.json"
     path.parent.mkdir(parents=True, exist_ok=True)
     write_atomic(path, json.dumps(certificate, indent=1) + "\n")
-    write_atomic(path.with_suffix(".txt"), yaml.safe_dump(certificate, sort_keys=False, allow_unicode=True, width=1000))
     (root / STATE / "pending.json").unlink()
     return path
 
@@ -288,18 +282,21 @@ def _left(plan: Plan, root: Path) -> dict[str, Any]:
     return {"files": len(files), "still_held_by": [name for name, path in files.items() if holds(path, plan.texts)]}
 
 
-def _purge_checkpoints(plan: Plan) -> tuple[dict[str, Any], list[str]]:
-    """Remove checkpoints from a bucket. Returns where, and the number of objects; and what is left to do elsewhere."""
+def _purge_checkpoints(plan: Plan) -> dict[str, Any]:
+    """Remove checkpoints from a bucket. Returns where, and the number of objects."""
     if not plan.checkpoints:
-        return {}, plan.elsewhere
+        return {}
     where = masked(plan.checkpoints)
     try:
         names = "|".join(re.escape(entry.name) for entry in entries(plan.checkpoints))
         # A pattern that matches nothing still reports a bucket that does not answer.
-        count = remove_objects(plan.checkpoints, pattern=rf"({names})/.*" if names else "(?!)")
+        return {
+            "url": where,
+            "removed": remove_objects(plan.checkpoints, pattern=rf"({names})/.*" if names else "(?!)"),
+        }
     except StorageError as error:
-        return {}, [*plan.elsewhere, f"checkpoints in {where} ({error}): aws s3 rm --recursive {where}"]
-    return {"url": where, "removed": count}, plan.elsewhere
+        plan.elsewhere.append(f"checkpoints in {where} ({error}): aws s3 rm --recursive {where}")
+        return {}
 
 
 def _purge_remote(root: Path, url: str, objects: Sequence[Item]) -> dict[str, Any]:

@@ -11,11 +11,9 @@ import yaml
 from components.core.artifacts import MANIFEST, digest_file, read_manifest
 from components.core.errors import ConfigError, RegistryError
 from components.data.matching import Texts
-from components.pipeline.jobs import WHOLE
 from components.pipeline.lineage.documents import holders, near_copies, texts_of
 from components.pipeline.lineage.places import Cache, Item, raw_holders
-from components.pipeline.stages import STAGES
-from components.registry.lineage import provenance, read_lineage
+from components.registry.explain import CLASSIFIER
 from components.registry.reading import LEDGER, Reading
 from components.registry.version import PROVENANCE, Version, numbered
 from components.settings.params import Params
@@ -26,21 +24,34 @@ _SHOWN = 20
 _DETAILS = ("schema", "stages", "settings")
 
 
-def trace_model(params: Params, model: str, *, root: Path) -> dict[str, Any]:
-    """The provenance of a model and of the models that it was initialised from: {model, registered, tags, provenance,
-    parents, teachers}, where parents and teachers are the same objects.
+def trace_model(params: Params, model: str) -> dict[str, Any]:
+    """The provenance of a model and of the models that it was initialised from: {model, tags, provenance, parents,
+    teachers}, where parents and teachers are the same objects.
 
     The model is named as in `find_version`, or by its path in the run's folder.
 
     Raises:
-        ConfigError: the path is no trained model of the run.
+        ConfigError: the path is no trained model.
         RegistryError: there is no such model, version or alias.
     """
-    path = Path(model)
+    registry, path = Reading(with_models(params.registry)), Path(model)
     if path.exists() or len(path.parts) > 2:
-        return _trace_path(params, path, root=root)
-    registry = Reading(with_models(params.registry))
+        return _trace_version(registry, _registered(registry, path, params.run.out))
     return _trace_version(registry, find_version(registry, params.registry, model))
+
+
+def _registered(registry: Reading, path: Path, out: str) -> Version:
+    """The version of the model in a directory."""
+    from components.registry.register import model_content  # imports MLflow
+
+    folder = next((each for each in (path / CLASSIFIER, path) if (each / MANIFEST).is_file()), None)
+    if folder is None:
+        raise ConfigError(f"{path}: not the output of a training; name a directory below {out}")
+    digest = model_content(folder, kind=read_manifest(folder).kind).digest
+    versions = (each for name in registry.models() if name != LEDGER for each in registry.versions(name))
+    if (version := next((each for each in versions if each.digest == digest), None)) is None:
+        raise RegistryError(f"{path}: is not registered; run the stage register first")
+    return version
 
 
 def find_version(registry: Reading, settings: RegistrySettings, model: str) -> Version:
@@ -71,7 +82,6 @@ def find_version(registry: Reading, settings: RegistrySettings, model: str) -> V
 def _trace_version(registry: Reading, version: Version) -> dict[str, Any]:
     return {
         "model": version.label,
-        "registered": True,
         "tags": dict(version.tags),
         "provenance": registry.document(version, PROVENANCE),
         "parents": _traced(registry, version.tags.get("parent", "")),
@@ -86,39 +96,9 @@ def _traced(registry: Reading, labels: str) -> list[dict[str, Any]]:
     return [_trace_version(registry, version) for version in result if version is not None]
 
 
-def _trace_path(params: Params, path: Path, *, root: Path) -> dict[str, Any]:
-    while not (path / MANIFEST).is_file() or path.name in ("classifier", "classifier-frozen"):
-        if path == path.parent or not path.parts:
-            raise ConfigError(f"{path}: not the output of a training; name a directory below {params.run.out}")
-        path = path.parent
-    job = STAGES["register"].items(params)[WHOLE]
-    out = Path(params.run.out)
-    absolute = path.resolve()
-    if not absolute.is_relative_to((root / out).resolve()):
-        raise ConfigError(f"{path}: is not below {out}; name a directory of this run, or a registered model")
-    output = out / absolute.relative_to((root / out).resolve())
-    lineage = read_lineage(root, out=out, data=job["data"])
-    return {
-        "model": output.as_posix(),
-        "registered": False,
-        "tags": {
-            "digest": read_manifest(absolute).digest,
-            "teacher_system": ", ".join(job["students"].get(output.name, [])),
-            **lineage.tags(output),
-        },
-        "provenance": provenance(lineage, out=out, output=output, parent=None),
-        "parents": [],
-        "teachers": [],
-    }
-
-
-def model_lines(result: Mapping[str, Any]) -> list[str]:
-    """A trace, without the inputs and settings of every stage."""
-    return tree(result)
-
-
 def tree(value: Any) -> list[str]:
-    """Lines of YAML; of long lists and mappings the first `_SHOWN` entries."""
+    """Lines of YAML, without the inputs and settings of every stage; of long lists and mappings the first `_SHOWN`
+    entries."""
     return yaml.safe_dump(_shortened(value), sort_keys=False, allow_unicode=True, width=1000).splitlines()
 
 

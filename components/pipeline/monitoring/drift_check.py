@@ -51,9 +51,9 @@ def check_traffic(params: Params, task: str) -> Comparison:
     source = f"{version.label}, served traffic of the last {WINDOW_DAYS} days"
     if len(new) < LEAST_ROWS:
         few = f"{len(new)} rows of at least {LEAST_ROWS}"
-        return Comparison(version.label, source, len(new), 0, ERROR, LEAST_EFFECT, too_few=few)
+        return Comparison(source, len(new), 0, ERROR, LEAST_EFFECT, too_few=few)
     reference = _reference(registry, version, Path(params.run.out) / "examples" / task)
-    return compare(reference, new, what=version.label, source=source)
+    return compare(reference, new, source=source)
 
 
 def check_file(params: Params, task: str, file: Path, *, columns: Mapping[str, str] | None = None) -> Comparison:
@@ -76,7 +76,7 @@ def check_file(params: Params, task: str, file: Path, *, columns: Mapping[str, s
     _, measured = measure(classifier, chosen)
     texts = tuple("\n".join(parts) for parts in chosen)
     new = Measured(measured.kind, measured.labels, measured.rows, texts)
-    return compare(reference, new, what=version.label, source=f"{version.label}, {file}")
+    return compare(reference, new, source=f"{version.label}, {file}")
 
 
 def _reference(registry: Registry, version: Version, examples: Path, classifier: Classifier | None = None) -> Reference:

@@ -82,12 +82,10 @@ class Comparison:
     """The result of one check.
 
     Attributes:
-        what: what was compared, such as `headstart-aws-type/3`.
         rows: number of new rows; `reference_rows`: of the reference.
         too_few: why there is no comparison; empty if there is one.
     """
 
-    what: str
     source: str
     rows: int
     reference_rows: int
@@ -122,7 +120,6 @@ def compare(
     reference: Reference,
     new: Measured,
     *,
-    what: str,
     source: str,
     error: float = ERROR,
     least_effect: float = LEAST_EFFECT,
@@ -130,7 +127,7 @@ def compare(
     """Compare rows with a reference; arguments as the attributes of `Comparison`."""
     new = new.spread(ROWS)
     old = reference.measured
-    base = Comparison(what, source, len(new), len(old), error, least_effect)
+    base = Comparison(source, len(new), len(old), error, least_effect)
     if min(len(new), len(old)) < LEAST_ROWS:
         few = f"{len(new)} rows of" if len(new) < LEAST_ROWS else f"{len(old)} reference rows of"
         return replace(base, too_few=f"{few} at least {LEAST_ROWS}")

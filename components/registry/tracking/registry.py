@@ -153,8 +153,8 @@ def connect(settings: RegistrySettings, folder: Path = Path()) -> Registry:
 
 #: Tags whose values are names, digests and ids, which other code compares; one may equal a password by chance.
 STRUCTURE = frozenset({
-    "digest", "kind", "family", "start", "task", "system", "parent", "parent_digest", "teacher", "teacher_system",
-    "teacher_digest", "stage", "run", "outcome", "dvc_output", "git_commit", "latency", "rolled_back", "tainted",
+    "digest", "kind", "family", "start", "task", "system", "parent", "teacher", "stage", "run", "outcome",
+    "dvc_output", "git_commit", "latency", "tainted",
 })  # fmt: skip
 
 

@@ -31,7 +31,7 @@ MlflowClient("sqlite:///mlflow.db").set_registered_model_alias("headstart-faults
 TORN = """
 import os, signal, sys
 from pathlib import Path
-from components.registry.aliases import assign
+from components.registry.ledger import assign
 from components.settings.loading import load_params
 from components.registry.tracking import Registry
 set_alias, when = Registry.set_alias, sys.argv[2]

@@ -142,7 +142,7 @@ def test_an_exported_model_is_imported_unchanged(family, save, tmp_path):
     assert [name for name in before if not torch.allclose(before[name], after[name], atol=1e-6)] == []
 
 
-#: They look up in Python how pieces are spelt; of CoVe torch's exporter fixes the length.
+#: They look up in Python how pieces are spelt.
 NO_ONNX = ["elmo", "fasttext"]
 
 
