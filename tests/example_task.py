@@ -18,7 +18,7 @@ from components.data.tasks.examples import ExamplesJob, examples
 from components.data.tasks.members import save_members
 from components.learners.baselines.stage import BaselineJob, baseline
 from components.learners.finetuning.stage import FinetuneJob
-from components.learners.task_models.classifier import write_files
+from components.learners.task_models.classifier import TextClassifier
 from components.learners.task_models.model import TaskModel
 from components.models import FAMILIES
 from components.models.encoder import build_model, save_encoder
@@ -26,7 +26,7 @@ from components.settings.cluster import ClusterSettings
 from components.settings.finetune import FinetuneSettings
 from components.settings.tasks import TaskSource
 from components.settings.training import Training
-from components.tokenization import Tokenizer
+from components.tokenization import Tokenizer, load_tokenizer
 from components.tokenization.char import CharTokenizer
 from components.tokenization.special import SPECIAL_PIECES
 from components.tokenization.word import OpenWordTokenizer, WordTokenizer
@@ -52,9 +52,12 @@ def write_jsonl(path: Path, found: list[dict[str, str]]) -> None:
     path.write_text("".join(json.dumps(row) + "\n" for row in found))
 
 
-def save_classifier(directory: Path, classifier: TaskModel, *, facts: dict[str, Any], **stored: Any) -> None:
-    """Write one task model as a directory; `stored` are arguments of `write_files`."""
-    save_members(directory, [partial(write_files, classifier=classifier, **stored)], facts=facts)
+def save_classifier(
+    directory: Path, model: TaskModel, *, family: str, tokenizer: Path, facts: dict[str, Any], **stored: Any
+) -> None:
+    """Write one task model as a directory; `stored` are fields of a `TextClassifier`."""
+    classifier = TextClassifier(model, load_tokenizer(tokenizer), **stored)
+    save_members(directory, [partial(classifier.write, family=family, tokenizer=tokenizer)], facts=facts)
 
 
 @pytest.fixture

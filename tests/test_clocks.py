@@ -69,7 +69,7 @@ CORE_READERS = {
     "core.processors": "the number itself",
     "core.threads": PARALLEL,
     "builtin_data": PARALLEL,
-    "learners.finetuning.execution": f"how many runs follow each other, for {LIMIT}",
+    "learners.finetuning.fit": f"how many runs follow each other, for {LIMIT}",
     "learners.task_models.fixed_batches": PARALLEL,
     "models.flair": PARALLEL,
     "pipeline.costs": "the machine that a duration belongs to",

@@ -15,17 +15,18 @@ from components.cluster.work import INPUTS, SHARDS
 from components.core.artifacts import MANIFEST, is_complete
 from components.core.errors import StorageError
 
-#: A file of an entry, relative to the storage: a checkpoint of a run, a file of a stage's work folder, a published
-#: input. Files of a checkpoint that was being written have a partial folder's name.
+#: A file of an entry, relative to the storage: a checkpoint of a run or of a fold (of earlier versions in the name of
+#: the run), a file of a stage's work folder, a published input. Files of a checkpoint that was being written have a
+#: partial folder's name.
 _FILE: Final = re.compile(
     r"(?P<run>(?:[\w@.+-]+-)?[0-9a-f]{24}(?:-(?:all|fold\d+))*|transferability-[0-9a-f]+-\w+-\d+)"
-    r"/\.?step-\d+[^/]*/state\.(?:json|safetensors)"
+    r"(?:/(?:all|\d+))?/\.?step-\d+[^/]*/state\.(?:json|safetensors)"
     rf"|(?P<shards>{SHARDS}[0-9a-f]{{16}})/.+"
     rf"|(?P<inputs>{INPUTS}[0-9a-f]{{32}})/.+"
 )
 #: The file that marks an entry as Headstart's, relative to the storage.
 _MARK: Final = re.compile(
-    r"[^/]+/step-\d+/state\.json"
+    r"[^/]+/(?:(?:all|\d+)/)?step-\d+/state\.json"
     rf"|{SHARDS}[0-9a-f]{{16}}/[0-9a-f]{{32}}\.json"
     rf"|{INPUTS}[0-9a-f]{{32}}/{MANIFEST}"
 )

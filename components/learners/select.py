@@ -11,7 +11,7 @@ honest: the rows of each fold are answered by the candidate that was chosen on t
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,6 +24,7 @@ from components.data.tasks.calibration import calibrated
 from components.data.tasks.data import Answer, Labels, Split
 from components.learners.base import Fitted, Learner, Rows, Tempering
 
+Option = TypeVar("Option")
 #: Training rows from which one fold alone chooses: it has enough rows to tell the candidates apart.
 MANY_ROWS: Final = 2000
 #: Maximum number of parts of a jackknife; of more units, several are left out together.
@@ -43,6 +44,10 @@ class Choice:
     by_fold: dict[int, int]
     answers: list[Answer]
 
+    def by_fold_of(self, candidates: Sequence[Option]) -> dict[int | None, Option]:
+        """Fold -> the candidate that is chosen without its rows; None -> the one that is chosen on all rows."""
+        return {None: candidates[self.index]} | {fold: candidates[index] for fold, index in self.by_fold.items()}
+
 
 def choose(
     scoring: Scoring,
@@ -58,16 +63,12 @@ def choose(
         folds: (N,) fold of each row; None: one choice on all rows.
     """
     by_fold: dict[int, int] = {}
-    if len(candidates) == 1:
-        index, by_fold = 0, dict.fromkeys([] if folds is None else np.unique(folds).tolist(), 0)
-    else:
-        statistics = [scoring.statistics(rows.fields, rows.targets, answers) for answers in candidates]
-        index = _first(scoring, statistics, rows.units)
-        for fold in [] if folds is None else np.unique(folds).tolist():
-            others = np.flatnonzero(folds != fold)
-            by_fold[fold] = _first(
-                scoring, [scoring.of_part(matrix[others]) for matrix in statistics], rows.units[others]
-            )
+    statistics = [scoring.statistics(rows.fields, rows.targets, answers) for answers in candidates]
+    index = _first(scoring, statistics, rows.units)
+    for fold in [] if folds is None else np.unique(folds).tolist():
+        others = np.flatnonzero(folds != fold)
+        of_others = [scoring.of_part(matrix[others]) for matrix in statistics]
+        by_fold[fold] = _first(scoring, of_others, rows.units[others])
     of_row = [index] * len(rows) if folds is None else [by_fold[fold] for fold in folds.tolist()]
     return Choice(index, by_fold, [np.asarray(candidates[number][row]) for row, number in enumerate(of_row)])
 
@@ -123,13 +124,17 @@ def predict(learner: Learner, rows: Rows) -> Predictions:
     if rows.folds is None:
         pooled = [candidate.model.answers(judged.fields) for candidate in result]
     else:
-        first, *others = rows.fold_numbers
-        of_folds = [out_of_fold(learner, rows, first, left)]
-        if len(left) > 1 and len(judged) > MANY_ROWS:
-            inside = judged.take(np.flatnonzero(rows.folds == first))
-            left = [choose(rows.scoring, inside, of_folds[0]).index]
-            of_folds = [[of_folds[0][left[0]]]]
-        of_folds += [out_of_fold(learner, rows, fold, left) for fold in others]
+        of_folds: list[list[list[Answer]]] = []
+        for fold in rows.fold_numbers:
+            part = rows.without(fold)
+            fitted, held, of_fold = learner(part), part.held_out, []
+            for number in left:
+                check_time()
+                of_fold.append(fitted[number].model.answers(held.fields))
+            if not of_folds and len(left) > 1 and len(judged) > MANY_ROWS:
+                left = [choose(rows.scoring, held, of_fold).index]
+                of_fold = [of_fold[left[0]]]
+            of_folds.append(of_fold)
         pooled = [rows.joined(by_fold) for by_fold in zip(*of_folds, strict=True)]
     choice = choose_of(rows, pooled)
     best, answers = result[left[choice.index]], choice.answers
@@ -138,13 +143,3 @@ def predict(learner: Learner, rows: Rows) -> Predictions:
         temperature, answers = calibrated(rows.scoring, judged.targets, answers, folds=rows.folds)
         model, details = model.tempered(temperature), details | {"temperature": temperature}
     return Predictions({name: answers, "test": model.answers(rows.test.fields)}, rows.score(answers), details, model)
-
-
-def out_of_fold(learner: Learner, rows: Rows, fold: int, candidates: Sequence[int]) -> list[list[Answer]]:
-    """Per candidate the answers to the rows of a fold by a model without that fold."""
-    part = rows.without(fold)
-    held, result, answers = part.held_out.fields, learner(part), []
-    for candidate in candidates:
-        check_time()
-        answers.append(result[candidate].model.answers(held))
-    return answers

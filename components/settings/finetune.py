@@ -18,10 +18,6 @@ Way = Literal["features", "contrastive", "finetune", "distil"]
 OwnWay = Literal["features", "contrastive", "finetune"]
 
 
-#: Key of `finetune.<name>` -> values of `method` that read it.
-KEYS_OF_WAYS: Final = {"auto": ("auto",), "contrastive": ("auto", "contrastive")}
-
-
 class ScratchSettings(Section):
     """Overrides for an encoder with random weights. Its layers need neither the small learning rates nor the gradual
     unfreezing that protect pretrained weights, and a head on frozen random features would be too weak a baseline."""
@@ -71,7 +67,38 @@ class ReadingSettings(Section):
     chunks_learned: Positive = 4
 
 
-class FinetuneSettings(ReadingSettings):
+class LayerSettings(Section):
+    """The rates and the order in which the layer groups of an encoder are trained; of ways that train it."""
+
+    #: Factor on the head's learning rate while the encoder is trained. Adam's update is of the same size for every
+    #: weight, so the logits of a head change in proportion to its number of inputs; a rate inversely proportional to
+    #: the width compensates (Yang et al. 2022, Tensor Programs V, table 3).
+    head_scale: Annotated[float, Field(gt=0, le=1)] = 1.0
+    #: Discriminative learning rates: the rate of a layer group is the rate of the group above divided by this factor
+    #: (ULMFiT, section 3.2: 2.6).
+    discriminative: Annotated[float, Field(ge=1)] = 2.6
+    #: What has the full rate: the head and the top layer group (`top`), or the head alone (`head`), so that the top
+    #: layer group has the rate of the head divided by `discriminative`, as in the published code of ULMFiT.
+    discriminative_from: Literal["top", "head"] = "top"
+    #: Order in which layer groups are unfrozen: from the top down, cumulatively (`gradual`; ULMFiT, section 3.3); each
+    #: alone from the bottom up, then all (`chain_thaw`; Felbo et al. 2017); or all at once (`none`).
+    unfreezing: Literal["gradual", "chain_thaw", "none"] = "gradual"
+    #: Epochs between the unfreezing of two layer groups; 0 trains all from the first step.
+    unfreeze_epochs: Annotated[float, Field(ge=0)] = 1
+    #: Learning rate schedule: one over all steps (`whole`), or one in each interval between two changes of the trained
+    #: layer groups (`stages`), as in the published code of ULMFiT.
+    unfreeze_schedule: Literal["whole", "stages"] = "whole"
+
+
+#: Key of `finetune.<name>` -> values of `method` that read it.
+KEYS_OF_WAYS: Final[dict[str, tuple[str, ...]]] = {
+    "auto": ("auto",),
+    "contrastive": ("auto", "contrastive"),
+    **dict.fromkeys(LayerSettings.model_fields, ("auto", "contrastive", "finetune", "distil")),
+}
+
+
+class FinetuneSettings(ReadingSettings, LayerSettings):
     """Fine-tuning of one language model. The head is first trained on features of the frozen encoder (`head_steps`).
     With `method: finetune` the encoder is then trained with it, layer group by layer group (linear probing, then
     fine-tuning: Kumar et al. 2022). With `method: contrastive` the encoder alone is trained, and the head is fitted
@@ -115,28 +142,10 @@ class FinetuneSettings(ReadingSettings):
     #: Maximum number of steps of the head on the frozen encoder's features; 0: the head keeps its random
     #: initialisation.
     head_steps: Annotated[int, Field(ge=0)] = 200
-    #: Factor on the head's learning rate while the encoder is trained. Adam's update is of the same size for every
-    #: weight, so the logits of a head change in proportion to its number of inputs; a rate inversely proportional to
-    #: the width compensates (Yang et al. 2022, Tensor Programs V, table 3).
-    head_scale: Annotated[float, Field(gt=0, le=1)] = 1.0
     #: Candidates for the L2 penalty of each label's weights on features: 1 / C of scikit-learn's LogisticRegression, of
     #: heads with numbers alpha of its Ridge on targets scaled to [0, 1]; the best one is chosen on dev or by
     #: cross-validation (`data.tasks.<name>.selection`).
     head_penalties: list[Annotated[float, Field(gt=0)]] = Field(default=[1.0, 10.0, 100.0, 1000.0], min_length=1)
-    #: Discriminative learning rates: the rate of a layer group is the rate of the group above divided by this factor
-    #: (ULMFiT, section 3.2: 2.6).
-    discriminative: Annotated[float, Field(ge=1)] = 2.6
-    #: What has the full rate: the head and the top layer group (`top`), or the head alone (`head`), so that the top
-    #: layer group has the rate of the head divided by `discriminative`, as in the published code of ULMFiT.
-    discriminative_from: Literal["top", "head"] = "top"
-    #: Order in which layer groups are unfrozen: from the top down, cumulatively (`gradual`; ULMFiT, section 3.3); each
-    #: alone from the bottom up, then all (`chain_thaw`; Felbo et al. 2017); or all at once (`none`).
-    unfreezing: Literal["gradual", "chain_thaw", "none"] = "gradual"
-    #: Epochs between the unfreezing of two layer groups; 0 trains all from the first step.
-    unfreeze_epochs: Annotated[float, Field(ge=0)] = 1
-    #: Learning rate schedule: one over all steps (`whole`), or one in each interval between two changes of the trained
-    #: layer groups (`stages`), as in the published code of ULMFiT.
-    unfreeze_schedule: Literal["whole", "stages"] = "whole"
     #: Epochs of fine-tuning.
     epochs: Annotated[float, Field(gt=0)] = 8
     #: Minimum number of steps, if `epochs` amounts to fewer.
@@ -190,7 +199,7 @@ class FinetuneSettings(ReadingSettings):
     def _keys_of_ways(self) -> FinetuneSettings:
         for key, methods in KEYS_OF_WAYS.items():
             if self.method not in methods and getattr(self, key) != type(self).model_fields[key].default:
-                names = " and ".join(methods)
+                names = ", ".join(methods)
                 raise ValueError(f"{key} belongs to method {names}, and method is {self.method}; remove {key}")
         return self
 

@@ -240,8 +240,7 @@ def train(
         world.average_gradients(list(model.parameters()), loss)
         is_read = (step + 1) % read_every == 0 or step + 1 == total_steps
         value, norm = _update(state, loss, clip=settings.clip, is_read=is_read, rate=rate) or (None, None)
-        tokens = sampler.tokens_before(step + 1) - sampler.tokens_before(step)
-        yield StepReport(step=state.step, loss=value, rate=rate, gradient_norm=norm, tokens=tokens)
+        yield StepReport(step=state.step, loss=value, rate=rate, gradient_norm=norm, tokens=sampler.tokens(step))
 
 
 def stages_of(groups: Sequence[ParameterGroup], total: int) -> list[int]:

@@ -38,15 +38,19 @@ class Tokens(Protocol):
 
 
 class Sampler(ABC):
-    """Makes the batch of a step."""
+    """Makes the batch of a step. A sampler defines `tokens` or `tokens_before`."""
 
     @abstractmethod
     def batch(self, step: int, rank: int = 0, world: int = 1) -> Batch:
         """The rows of step `step` that belong to worker `rank` of `world`, int64 on the CPU."""
 
-    @abstractmethod
+    def tokens(self, step: int) -> int:
+        """Input tokens of the global batch of a step."""
+        return self.tokens_before(step + 1) - self.tokens_before(step)
+
     def tokens_before(self, step: int) -> int:
         """Input tokens of all global batches before `step`."""
+        return sum(map(self.tokens, range(step)))
 
     def rate_scale(self, step: int) -> float:
         """Factor of the learning rate in this step."""

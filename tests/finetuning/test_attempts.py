@@ -15,7 +15,7 @@ from components.core.errors import ConfigError
 from components.data.tasks.examples import read_split
 from components.data.tasks.results import best_score
 from components.learners.finetuning import execution, fit
-from components.learners.finetuning.execution import LEAST_SHARE, Cost, cost_of, share_left, share_within
+from components.learners.finetuning.execution import LEAST_SHARE, Attempt, Cost, attempt, cost_of
 from components.learners.finetuning.fit import PROCESS, gpu_bytes
 from components.learners.finetuning.stage import finetune
 from components.learners.task_models.classifier import load_classifier
@@ -132,31 +132,32 @@ def test_with_few_rows_contrastive_training_is_tried_instead_of_fine_tuning(make
     assert "finetune: left out of 1 of 1 run(s): fewer than 13 rows" in capsys.readouterr().out
 
 
-def test_the_first_way_is_always_tried_and_costs_add_up():
-    def share(attempts, limit, ways, *, minutes=0.6):
+def test_the_first_way_is_always_tried_and_costs_add_up(monkeypatch):
+    monkeypatch.setattr(execution, "cost_of", lambda fit: Cost(0.6))
+
+    def share(earlier, limit, ways):
         auto = AutoSettings(minutes=limit)
-        settings = SimpleNamespace(method="finetune", auto=auto)
-        return share_left(settings, Cost(minutes), attempts, ways=ways)
+        fit = SimpleNamespace(settings=SimpleNamespace(auto=auto), task=SimpleNamespace(labels_rows=False))
+        return attempt("finetune", dict.fromkeys(ways, (fit,)), earlier).share
+
+    def tried(minutes, *trained):
+        return Attempt((), Cost(minutes), trained=trained)
 
     assert share([], 1e-9, ["finetune"]) == share([], 1e-9, ["finetune", "distil"]) == 1
-    tried = [{"minutes": 0.4, "score": 0.5}, {"minutes": 9.0, "score": None}]
-    assert share(tried, 1.0, ["features", "contrastive", "finetune"]) == 1, "a way that was left out has cost nothing"
-    assert share(tried, 1.0, ["features", "contrastive", "finetune", "distil"]) == 0, "half is left for a further way"
-    assert share(tried, 0.1, ["features", "finetune"]) == 0
-    left_out = [{"minutes": 9.0, "score": None}]
-    assert share(left_out, 1e-9, ["contrastive", "finetune"]) == 1, "one way is always tried"
-    assert share(tried, None, ["features", "finetune"], minutes=1e9) == 1
-    assert share([], None, ["features"]) == 0, "its number of rows rules it out"
+    earlier = [tried(0.4, "model"), tried(9.0)]
+    assert share(earlier, 1.0, ["features", "contrastive", "finetune"]) == 1, "what was left out has cost nothing"
+    assert share(earlier, 1.0, ["features", "contrastive", "finetune", "distil"]) == 0, "half is left for a further way"
+    assert share(earlier, 0.1, ["features", "finetune"]) == 0
+    assert share([tried(9.0)], 1e-9, ["contrastive", "finetune"]) == 1, "one way is always tried"
+    assert share(earlier, None, ["features", "finetune"]) == 1
 
 
 def test_the_share_of_the_steps_within_a_limit():
     cost = Cost(fixed=1.0, step=0.1, steps=40)
-    assert cost.minutes == pytest.approx(5)
-    assert share_within(cost, 5.01) == 1
-    assert share_within(cost, 3.05) == 20 / 40
-    assert share_within(cost, 1.501) == 5 / 40 == LEAST_SHARE
-    assert share_within(cost, 1.49) == share_within(cost, 0.5) == 0
-    assert share_within(Cost(fixed=1.0), 1.0) == 1 and share_within(Cost(fixed=1.0), 0.9) == 0
+    assert cost.of(1.0) == pytest.approx(5)
+    limits = {5.01: 1, 3.05: 20 / 40, 1.501: 5 / 40, 1.49: 0, 0.5: 0}
+    assert {minutes: cost.share_within(minutes) for minutes in limits} == limits and limits[1.501] == LEAST_SHARE
+    assert Cost(fixed=1.0).share_within(1.0) == 1 and Cost(fixed=1.0).share_within(0.9) == 0
 
 
 @pytest.mark.parametrize("way", ["contrastive", "finetune"])
@@ -172,7 +173,7 @@ def test_a_way_that_costs_more_than_is_left_is_shortened(way, make_job, in_proce
     job = {"source": BUDGET, "method": "auto", "epochs": 8, "contrastive": ContrastiveSettings(epochs=8)}
     whole = AutoSettings(ways=["features", way])
     (full,) = json.loads((finetune(make_job("bert", "classification", auto=whole, **job)) / "runs.json").read_text())
-    half = costs["features"].minutes + costs[way].fixed + costs[way].step * (costs[way].steps // 2 + 0.5)
+    half = costs["features"].of(1.0) + costs[way].fixed + costs[way].step * (costs[way].steps // 2 + 0.5)
     limited = whole.model_copy(update={"minutes": half})
     output = finetune(make_job("bert", "classification", auto=limited, **job))
     (record,) = json.loads((output / "runs.json").read_text())
@@ -183,20 +184,6 @@ def test_a_way_that_costs_more_than_is_left_is_shortened(way, make_job, in_proce
     assert sum(actual["minutes"] for actual in record["ways"]) <= half + 1e-3
     shown = f"{way}: shortened in 1 of 1 run(s), to {share:.0%} of its steps or more: the whole way costs "
     assert shown in capsys.readouterr().out
-
-
-def test_ways_that_are_still_to_come_are_left_an_equal_part(make_job, in_process, every_way, monkeypatch):
-    monkeypatch.setattr(
-        execution, "cost_of", lambda spec: Cost(1.0) if spec.settings.method == "features" else Cost(0.0, 0.1, 40)
-    )
-    auto = AutoSettings(minutes=5.0)
-    output = finetune(make_job("bert", "classification", source=BUDGET, method="auto", auto=auto))
-    (record,) = json.loads((output / "runs.json").read_text())
-    assert {actual["way"]: actual["share"] for actual in record["ways"]} == {
-        "features": 1,
-        "contrastive": 0.5,
-        "finetune": 0.5,
-    }
 
 
 @pytest.mark.parametrize("kind", sorted(TASKS))
@@ -214,7 +201,7 @@ def test_the_cost_of_a_way(make_job, in_process, every_way, monkeypatch):
     actual: dict[str, float] = {}
 
     def noted(given):
-        actual[given.settings.method] = cost_of(given).minutes
+        actual[given.settings.method] = cost_of(given).of(1.0)
         return cost_of(given)
 
     monkeypatch.setattr(execution, "cost_of", noted)
@@ -228,9 +215,11 @@ def test_the_cost_of_a_way(make_job, in_process, every_way, monkeypatch):
     assert actual["finetune"] / actual["features"] == pytest.approx((2 + 6 * 12 / 3 * 3 + 2 * 3) / 2)
 
 
-@pytest.mark.parametrize(("key", "method"), [("auto", "contrastive"), ("contrastive", "finetune")])
+@pytest.mark.parametrize(
+    ("key", "method"), [("auto", "contrastive"), ("contrastive", "finetune"), ("discriminative", "features")]
+)
 def test_a_key_of_another_way_is_an_error_that_names_it(key, method):
-    given = {"auto": {"minutes": 3.0}, "contrastive": {"epochs": 3.0}}
+    given = {"auto": {"minutes": 3.0}, "contrastive": {"epochs": 3.0}, "discriminative": 1.5}
     with pytest.raises(ValueError, match=f"{key} belongs to method .*, and method is {method}; remove {key}"):
         FinetuneSettings.model_validate({"training": {"rate": 0.1, "batch_size": 2}, "method": method, key: given[key]})
     settings = {"training": {"rate": 0.1, "batch_size": 2}, "method": "auto"}

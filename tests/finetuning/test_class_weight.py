@@ -124,11 +124,6 @@ def test_weights_are_chosen_with_the_penalty(method, skewed_job, in_process):
         assert HeadCandidate.recorded(each.record) == each, "what a teacher learns with"
 
 
-def test_without_the_hyper_parameter_nothing_is_recorded(skewed_job, in_process):
-    record = record_of(finetune(skewed_job(method="features", class_weight="none")))
-    assert "class_weight" not in record and set(record["penalties"]) == {"10.0"}
-
-
 def test_an_interrupted_run_has_the_same_weights(skewed_job, in_process, monkeypatch):
     def job(name: str) -> Any:
         return with_checkpoints(skewed_job(name, method="finetune", class_weight="balanced", epochs=2, evaluations=2))

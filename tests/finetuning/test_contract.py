@@ -104,13 +104,29 @@ def extracted(directory: Path) -> list[Path]:
     return folders
 
 
-@pytest.mark.parametrize(("kind", "method"), [*((kind, "finetune") for kind in sorted(TASKS)), ("tagging", "features")])
-def test_an_interrupted_run_ends_bit_identical(kind, method, make_job, in_process, monkeypatch):
+BUDGET = {"selection": "budget", "folds": 2}
+INTERRUPTED: list[tuple[str, str, dict[str, Any], dict[str, Any]]] = [
+    *(("gpt", kind, {}, {"head_hidden": 4}) for kind in sorted(TASKS)),
+    ("gpt", "tagging", {}, {"method": "features"}),
+    ("gpt", "questions", BUDGET, {"head_hidden": 4}),
+    ("gpt", "classification", BUDGET, {"head_norm": "auto", "method": "contrastive"}),
+    ("ulmfit", "classification", {}, {"layers": "mix", "head_norm": "batch", "epochs": 3}),
+    ("ulmfit", "classification", {}, {"unfreezing": "chain_thaw", "unfreeze_epochs": 0.4, "epochs": 3}),
+    ("ulmfit", "classification", BUDGET, {"lm_weight": 0.5, "chunk": 8, "chunks_learned": 1, "max_length": 500}),
+]
+
+
+@pytest.mark.usefixtures("few_pairs")
+@pytest.mark.parametrize(("family", "kind", "source", "changes"), INTERRUPTED)
+def test_an_interrupted_run_ends_bit_identical(family, kind, source, changes, make_job, in_process, monkeypatch):
+    monkeypatch.setitem(FAMILIES["ulmfit"].tiny, "layers", 1)
+
     def job(name):
-        return with_checkpoints(make_job("gpt", kind, name=name, method=method, head_hidden=4, frozen=True))
+        made = make_job(family, kind, name=name, source=source, frozen=True, evaluations=2, **changes)
+        return with_checkpoints(made)
 
     unbroken, broken = finetune(job("unbroken")), job("broken")
-    assert finish_interrupted(broken, monkeypatch, at_step=2) == 2
+    assert finish_interrupted(broken, monkeypatch, every=2) > 1
     assert contents(broken.output) == contents(unbroken)
 
 
@@ -147,10 +163,3 @@ def test_the_recipe_of_ulmfit_learns(make_job, in_process, settings):
     (record,) = json.loads((finetune(make_job("ulmfit", "classification", **recipe)) / "runs.json").read_text())
     assert "penalty" not in record and record["steps"] == 40
     assert record["curve"][0]["train_loss"] is None and record["curve"][-1]["train_loss"] < 0.2
-
-
-def test_on_a_frozen_encoder_a_head_without_closed_form_is_trained_by_steps(make_job, in_process):
-    changes = {"method": "features", "head_steps": 0, "epochs": 20, "training": FAST, "head_dropout": 0.0}
-    (record,) = json.loads((finetune(make_job("bert", "classification", **changes)) / "runs.json").read_text())
-    assert "penalty" not in record and record["steps"] == 60
-    assert record["curve"][-1]["train_loss"] < 0.7

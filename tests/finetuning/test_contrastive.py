@@ -8,7 +8,6 @@ import pytest
 import torch
 from pydantic import ValidationError
 
-from components.core.artifacts import read_manifest
 from components.core.errors import ConfigError
 from components.data.tasks.examples import read_facts, read_split
 from components.data.tasks.kinds import scoring_for
@@ -21,9 +20,9 @@ from components.models.encoder import load_encoder
 from components.settings import contrastive
 from components.settings.contrastive import ContrastiveSettings
 from components.settings.finetune import FinetuneSettings
-from tests.finetuning.interruption import answers_of, contents, finish_interrupted, with_checkpoints
+from tests.finetuning.interruption import answers_of
 
-from .test_crossvalidation import BUDGET, check
+from .test_crossvalidation import BUDGET
 
 LABELLED = sorted(kind for kind, task in TASKS.items() if task.labels_rows)
 FEW = ContrastiveSettings(epochs=1)
@@ -67,29 +66,6 @@ def test_the_vectors_of_a_model_without_layers_are_trained_whatever_the_settings
     classifier = load_classifier(finetune(job) / "classifier")
     before = load_encoder(job.encoder).model.vectors()
     assert not torch.equal(before, classifier.model.encoder.vectors())
-
-
-def test_within_a_budget_the_head_is_fitted_at_the_chosen_point(make_job, in_process):
-    changes = {"contrastive": ContrastiveSettings(epochs=20), "evaluations": 3, "head_penalties": [1.0]}
-    job = make_job("bert", "classification", source=BUDGET, method="contrastive", **changes)
-    output = finetune(job)
-    check(job, output)
-    (record,) = json.loads((output / "runs.json").read_text())
-    assert record["best_step"] > 0
-    # The head fits the features of the trained encoder: it separates the training rows.
-    train = read_split(job.examples, "train")
-    answers = load_classifier(output / "classifier").answer(train.fields)
-    assert np.mean([answer.argmax() == label for answer, label in zip(answers, train.labels, strict=True)]) > 0.9
-
-
-def test_an_interrupted_contrastive_run_ends_bit_identical(make_job, in_process, monkeypatch):
-    def job(name):
-        changes = {"contrastive": ContrastiveSettings(epochs=2), "evaluations": 3}
-        return with_checkpoints(make_job("gpt", "classification", name=name, method="contrastive", **changes))
-
-    unbroken, broken = finetune(job("unbroken")), job("broken")
-    assert finish_interrupted(broken, monkeypatch, at_step=3) == 2 and read_manifest(broken.output).files
-    assert contents(broken.output) == contents(unbroken)
 
 
 def test_the_number_of_steps_is_bounded(settings):

@@ -3,7 +3,6 @@
 from collections import Counter
 
 import numpy as np
-import pytest
 
 from components.learners.task_models.base import Encoded
 from components.learners.ways.contrastive import ContrastiveSampler
@@ -42,10 +41,3 @@ def test_a_row_of_several_labels_is_once_in_a_step_and_rows_without_labels_are_a
     actual = sampler([[0, 1], [0, 1], [0], [1], [], []], rows=12)
     assert len(actual.classes) == 3
     assert actual.rows(0).tolist() == [0, 1, 2, 3, 4, 5]
-
-
-@pytest.mark.parametrize("world", [2, 3])
-def test_workers_share_the_batch(world):
-    actual = sampler([[row % 2] for row in range(12)], rows=8)
-    parts = [actual.batch(2, rank, world)["targets"] for rank in range(world)]
-    assert sum(map(len, parts)) == len(actual.rows(2))

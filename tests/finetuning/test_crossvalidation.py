@@ -19,7 +19,6 @@ from components.learners.finetuning import execution, runs
 from components.learners.finetuning.stage import FinetuneJob, finetune
 from components.learners.select import Choice
 from components.learners.task_models.classifier import load_classifier
-from tests.finetuning.interruption import contents, finish_interrupted, with_checkpoints
 
 BUDGET: dict[str, Any] = {"selection": "budget", "folds": 2}
 
@@ -41,20 +40,6 @@ def check(job: FinetuneJob, output: Path) -> None:
     for answer, expected in zip(served, read_answers(output, "test")[key], strict=True):
         np.testing.assert_array_equal(answer, np.asarray(expected, dtype=np.float32))
     assert not list(Path(job.cluster.storage).rglob("*.safetensors")), "what is finished needs no checkpoints"
-
-
-@pytest.mark.parametrize(("norm", "kind"), [("block", "classification"), ("length", "pair"), ("auto", "regression")])
-def test_normalisation_by_blocks(norm, kind, make_job, in_process):
-    changes = {"head_norm": norm, "layers": "all", "pooling": "concat", "head_penalties": [1.0, 100.0]}
-    job = make_job("bert", kind, source=BUDGET, evaluations=2, **changes)
-    output = finetune(job)
-    check(job, output)
-    (record,) = json.loads((output / "runs.json").read_text())
-    norms = ["length", "block", "fixed"] if norm == "auto" else [""]
-    assert set(record["penalties"]) == {f"{single} {penalty}".strip() for single in norms for penalty in (1.0, 100.0)}
-    if norm == "auto":
-        best = max(record["penalties"].values())
-        assert record["penalties"][f"{record['head_norm']} {record['penalty']}"] == best
 
 
 def test_dev_is_never_read(make_job, in_process, monkeypatch):
@@ -88,15 +73,6 @@ def test_each_row_is_predicted_by_a_run_that_has_not_learned_from_it(make_job, i
             assert inside == rows and not outside
         else:
             assert outside == list(np.flatnonzero(folds == fold)) and sorted(inside + outside) == rows
-
-
-def test_the_penalty_and_the_point_are_chosen_of_all_folds_together(make_job, in_process):
-    job = make_job("bert", "classification", source=BUDGET, head_penalties=[1.0, 1e9], epochs=4, evaluations=4)
-    (record,) = json.loads((finetune(job) / "runs.json").read_text())
-    best = max(record["penalties"], key=lambda single: (record["penalties"][single], float(single)))
-    assert record["penalty"] >= float(best), "the largest penalty within one standard error of the best"
-    assert [point["step"] for point in record["curve"]] == [0, 3, 6, 9, 12]
-    assert record["best_step"] == record["curve"][record["chosen"]]["step"]
 
 
 def test_the_record_has_the_choices_without_each_fold(make_job, in_process, monkeypatch):
@@ -140,24 +116,6 @@ def test_the_final_run_ends_at_the_chosen_point_of_the_same_schedule(stop, make_
     assert record["best_step"] == 6 * stop
 
 
-@pytest.mark.parametrize(
-    ("kind", "head"),
-    [
-        ("classification", {"head_hidden": 4}),
-        ("classification", {"head_norm": "auto", "method": "contrastive"}),
-        ("questions", {"head_hidden": 4}),
-    ],
-)
-def test_an_interrupted_run_ends_bit_identical(kind, head, make_job, in_process, monkeypatch):
-    def job(name):
-        made = make_job("gpt", kind, name=name, source=BUDGET, frozen=True, evaluations=2, **head)
-        return with_checkpoints(made)
-
-    unbroken, broken = finetune(job("unbroken")), job("broken")
-    assert finish_interrupted(broken, monkeypatch, every=2) > 1
-    assert contents(broken.output) == contents(unbroken)
-
-
 def test_a_single_row_is_refused(make_job, in_process):
     job = make_job("bert", "tagging", source=BUDGET | {"budgets": [1]})
     with pytest.raises(ConfigError, match="budgets: 1 training row.*too few for a cross-validation"):
@@ -187,14 +145,3 @@ def test_contrastive_training_prefers_the_end_of_its_schedule_and_fine_tuning_th
     points = range(len(record["curve"]))
     assert record["chosen"] == points[first if index == 0 else -1 - first]
     assert record["best_step"] == record["curve"][record["chosen"]]["step"]
-
-
-def test_dev_chooses_the_normalisation(make_job, in_process):
-    job = make_job("bert", "classification", head_norm="auto", head_penalties=[1.0, 100.0], method="features")
-    output = finetune(job)
-    (record,) = json.loads((output / "runs.json").read_text())
-    assert len(record["penalties"]) == 6 and record["head_norm"] in ("length", "block", "fixed")
-    test = read_split(job.examples, "test")
-    served = load_classifier(output / "classifier").answer(test.fields)
-    for answer, expected in zip(served, read_answers(output, "test")[job.system, ALL, 0], strict=True):
-        np.testing.assert_array_equal(answer, np.asarray(expected, dtype=np.float32))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Callable
 
@@ -12,11 +11,8 @@ import torch
 
 from components.core.artifacts import MANIFEST
 from components.core.errors import ArtifactError
-from components.data.tasks.examples import read_split
-from components.data.tasks.results import read_averages
 from components.learners.finetuning import fit
 from components.learners.finetuning.stage import FinetuneJob, finetune
-from components.learners.task_models.classifier import load_classifier, load_members
 from components.learners.task_models.features import VECTORS, FeatureTable, cached, read_by_head, trim
 from components.learners.task_models.fixed_batches import FixedBatches, extract
 from components.learners.task_models.heads import ClassificationHead
@@ -226,22 +222,6 @@ def test_a_mix_of_layers_is_trained_on_fixed_features(kind, make_encoder, settin
             expected = model.vectors(collate([row]))
         actual = read.batch(np.asarray([index]))["features"]
         torch.testing.assert_close(actual, expected, atol=1e-5, rtol=1e-5)
-
-
-def test_the_mix_is_trained_on_a_frozen_encoder(job, make_encoder, in_process, monkeypatch):
-    made = job("mixed", method="features", layers="mix", pooling="mean", epochs=6)
-    made = made.model_copy(update={"family": "bert", "encoder": make_encoder("bert")})
-    served = load_classifier(finetune(made) / "classifier")
-    records = json.loads((made.output / "runs.json").read_text())
-    assert all(len(record["curve"]) == 3 and "penalty" in record for record in records)
-    largest = sorted((record for record in records if record["budget"] == 4), key=lambda record: record["seed"])
-    for record, member in zip(largest, load_members(made.output / "classifier"), strict=True):
-        mix = member.model.features.mix
-        assert mix is not None
-        assert mix.scores.any().item() == (record["best_step"] > 0), "the best weights, those of the start among them"
-    test = read_split(made.examples, "test")
-    (average,) = read_averages(made.output, averages=True).values()
-    np.testing.assert_allclose(served.answer(test.fields), average.answers, atol=1e-5)
 
 
 # Dropout of heads that are trained on features.

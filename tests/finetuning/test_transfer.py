@@ -19,7 +19,6 @@ from components.settings.finetune import FinetuneSettings
 from components.settings.training import Training
 from components.tokenization.special import MASK
 from components.training.loop import slanted_triangular
-from tests.finetuning.interruption import contents, finish_interrupted, with_checkpoints
 
 TARGETS = [np.asarray([float(row % 3)]) for row in range(9)]
 
@@ -130,24 +129,6 @@ def test_the_penalty_of_activations_is_part_of_the_loss(make_encoder, settings):
     others, sampler = batches(make_encoder("bert"), settings.model_copy(update={"activation_penalty": 0.5}))
     with pytest.raises(ConfigError, match="BERT has no activation regularisation; set activation_penalty to 0"):
         others.losses(sampler.batch(0))
-
-
-@pytest.mark.parametrize(
-    ("family", "changes"),
-    [
-        ("ulmfit", {"unfreezing": "chain_thaw", "unfreeze_epochs": 0.4, "layers": "first"}),
-        ("ulmfit", {"lm_weight": 0.5, "chunk": 8, "chunks_learned": 1, "max_length": 500}),
-    ],
-    ids=["chain-thaw", "recurrent"],
-)
-def test_an_interrupted_run_ends_bit_identical(family, changes, make_job, in_process, monkeypatch):
-    def job(name):
-        made = make_job(family, name=name, epochs=3, **changes)
-        return with_checkpoints(made)
-
-    unbroken, broken = finetune(job("unbroken")), job("broken")
-    assert finish_interrupted(broken, monkeypatch, every=5) > 3
-    assert contents(broken.output) == contents(unbroken)
 
 
 @pytest.mark.parametrize("family", ["word2vec", "fasttext"])

@@ -11,8 +11,8 @@ from components.data.tasks.examples import read_split
 from components.data.tasks.kinds import scoring_for
 from components.data.tasks.results import best_score, read_answers
 from components.learners.finetuning import words as finetuning_words
-from components.learners.finetuning.stage import finetune
-from components.learners.finetuning.words import WEIGHTS, at_chosen
+from components.learners.finetuning.stage import at_chosen, finetune
+from components.learners.finetuning.words import WEIGHTS
 from components.learners.loading import load_model
 from components.learners.select import Choice
 from components.learners.task_models.classifier import TextClassifier

@@ -53,6 +53,7 @@ FOREIGN = (
     "thesis/step-1/state.json",
     f"{'a' * 24}/step-1/notes.txt",
     f"{'a' * 24}/step-by-step/state.json",
+    f"{'c' * 24}/pictures/step-1/state.json",
     "photos/doorstep-12/img.jpg",
     f"shards-{'0' * 16}/img.jpg",
     "inputs-2026/manifest.json",
@@ -62,7 +63,11 @@ FOREIGN = (
 def test_folders_of_others_in_a_shared_storage_stay(tmp_path):
     for name in FOREIGN:
         write(tmp_path / name, days=90)
-    ours = (f"finetune-{'b' * 24}-fold1/step-000000002/state.json", f"shards-{'0f' * 8}/{'e' * 32}.json")
+    runs = ("-fold1/step-000000002", "/all/step-000000002", "/1/.step-000000001-part")
+    ours = (
+        *(f"finetune-{'b' * 24}{run}/state.json" for run in runs),
+        f"shards-{'0f' * 8}/{'e' * 32}.json",
+    )
     for name in ours:
         write(tmp_path / name, days=90)
     for result in old_checkpoints(str(tmp_path), days=7, now=NOW):

@@ -34,22 +34,6 @@ def saved(make_encoder, settings: FinetuneSettings, tmp_path: Path) -> tuple[Pat
     return directory, model
 
 
-def test_a_loaded_classifier_gives_the_same_answers_in_batches_of_any_size(saved):
-    directory, model = saved
-    classifier = load_classifier(directory)
-    assert classifier.labels == ["no", "yes"]
-    actual = classifier.predict(TEXTS)
-    assert actual.shape == (5, 2) and actual.dtype == np.float32
-    np.testing.assert_allclose(actual.sum(1), 1, atol=1e-6)
-    encoded = classifier.encode([(text,) for text in TEXTS])
-    for row, text in zip(actual, encoded, strict=True):
-        with torch.inference_mode():
-            expected = model(collate([text])).softmax(1)[0]
-        np.testing.assert_allclose(row, expected, atol=1e-5)
-    np.testing.assert_allclose(classifier.predict(TEXTS, 2), actual, atol=1e-5)
-    assert classifier.predict([]).shape == (0, 2)
-
-
 def test_elmos_static_vectors_are_stored_with_the_classifier(make_encoder, settings, tmp_path):
     folder = make_encoder("elmo")
     plain = load_encoder(folder)

@@ -5,7 +5,6 @@ import pytest
 import torch
 
 from components.learners.task_models.kinds import tagging
-from components.learners.task_models.sampler import collate
 from components.models import FAMILIES
 from components.models.encoder import load_encoder
 
@@ -29,22 +28,6 @@ def test_every_word_is_one_unit_of_its_own_pieces(family, make_encoder, settings
         lead = " " if tokenizer.leads_with_space else ""
         alone = [tokenizer.encode_batch([f"{lead}{word}"])[0].tolist() or [1] for word in SENTENCE]
         assert spelled == alone
-
-
-@pytest.mark.parametrize("family", FAMILIES)
-def test_unit_vectors_do_not_depend_on_the_batch(family, make_encoder, settings):
-    encoder = load_encoder(make_encoder(family))
-    rows = [SENTENCE[:4], SENTENCE[3:5], ("goat",)]
-    encoded = tagging.encode(rows, encoder.tokenizer, encoder.model, settings)
-    with torch.no_grad():
-        batch = collate(encoded)
-        hidden = encoder.model.hidden_states(batch["tokens"], batch["lengths"])[-1]
-        together = encoder.model.unit_states(hidden, batch["units"])
-        for index, row in enumerate(encoded):
-            single = collate([row])
-            hidden = encoder.model.hidden_states(single["tokens"], single["lengths"])[-1]
-            alone = encoder.model.unit_states(hidden, single["units"])[0]
-            torch.testing.assert_close(together[index, : len(alone)], alone, rtol=0, atol=1e-5)
 
 
 def test_flair_concatenates_the_states_at_both_ends_of_a_word(make_encoder, settings):

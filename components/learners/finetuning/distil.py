@@ -19,7 +19,7 @@ from components.data.tasks.examples import read_facts
 from components.data.tasks.results import KIND as FINETUNED
 from components.data.unlabelled_texts import KIND as UNLABELLED
 from components.learners.finetuning.execution import clear, execute_all
-from components.learners.finetuning.fit import LABELS, FinetuneJob, Fits, compute_all, pack, unpack
+from components.learners.finetuning.fit import LABELS, FinetuneJob, Fits, pack, unpack
 from components.learners.finetuning.runs import result
 from components.learners.finetuning.soft_labels import FILE, name_of
 from components.learners.finetuning.soft_labels import KIND as SOFT_LABELS
@@ -70,7 +70,6 @@ def teach(job: TeachJob) -> Path:
     _refuse(job)
     texts = read_manifest(job.texts, kind=UNLABELLED)
     labelling = list(_labelling(job, texts=texts.digest)) if texts.facts["rows"] else []
-    compute_all((fit for fits in labelling for fit in fits), cluster=job.cluster)
     execute_all(labelling, title=f"teach {job.task} {job.system}", cluster=job.cluster)
     tensors: dict[str, Tensor] = {}
     for fits in labelling:

@@ -18,8 +18,10 @@ For the score (`selected`), each fold is predicted with the choices of the other
 all rows with the same schedule and ends at the chosen point.
 """
 
+from __future__ import annotations
+
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -31,7 +33,6 @@ from components.cluster.launcher import kept_processes, map_parallel
 from components.core import threads
 from components.core.clock import OutOfTimeError, clock, seconds_left, until
 from components.core.measurements import Curve
-from components.core.processors import cores
 from components.core.progress import Progress
 from components.data.scoring.base import Vectors
 from components.data.tasks.budgets import budget_name
@@ -42,30 +43,19 @@ from components.learners.finetuning.fit import (
     Fit,
     Fits,
     build,
-    compute_all,
+    epoch_of,
     gpu_bytes,
     load_initial_encoder,
     title_of,
     unpack,
 )
-from components.learners.finetuning.runs import (
-    Member,
-    at,
-    dev_scores,
-    evaluations_at,
-    execute,
-    finished,
-    result,
-    schedule_of,
-)
+from components.learners.finetuning.runs import Member, at, execute, finished, result, schedule_of
 from components.learners.select import Choice, choose_of
 from components.learners.task_models.features import trim
-from components.learners.task_models.heads import CalibratedHead
 from components.learners.task_models.probe import HeadCandidate
 from components.learners.task_models.words_part import WordsPart
 from components.learners.ways import WAYS
 from components.settings.cluster import ClusterSettings
-from components.settings.finetune import FinetuneSettings
 from components.settings.finetune import Way as WayName
 from components.training.checkpoint import CheckpointStore
 
@@ -118,21 +108,14 @@ class Trained:
 
 @dataclass(frozen=True)
 class Heads:
-    """The choice of a task's head: `candidates`, the simplest first; none for a head that is not solved."""
+    """The choice of a task's head: `chosen` of all folds (None), and without each fold; empty for a head that is not
+    solved. `scores`: of every candidate."""
 
-    candidates: Sequence[HeadCandidate] = ()
-    choice: Choice | None = None
+    chosen: Mapping[int | None, HeadCandidate] = field(default_factory=dict)
     scores: Mapping[str, float] = field(default_factory=dict)
 
-    def chosen(self, fold: int | None = None) -> HeadCandidate | None:
-        """The choice without a fold, or of all."""
-        if self.choice is None:
-            return None
-        return self.candidates[self.choice.index if fold is None else self.choice.by_fold[fold]]
-
     def record(self, fold: int | None = None) -> dict[str, Any]:
-        head = self.chosen(fold)
-        return {} if head is None else head.record
+        return self.chosen[fold].record if self.chosen else {}
 
 
 def _chosen(rows: Rows, candidates: Sequence[Vectors]) -> Choice:
@@ -143,31 +126,25 @@ def _chosen(rows: Rows, candidates: Sequence[Vectors]) -> Choice:
     return Choice(index, {}, list(candidates[index]))
 
 
-def judging(fits: Fits, heads: Sequence[Heads]) -> Iterator[Fits]:
+def judging(fits: Fits, heads: Sequence[Heads]) -> list[Fits]:
     """The trainings by which a training is judged: one for each fold, or itself, which is scored on dev. Every task has
-    the same number of folds. No task reads what belongs to the rows on which another one is scored."""
-    count = number_of_folds(fits)
-    for fold in range(count):
-        rounds = 1 + math.ceil((count - fold) / min(count, cores()))
+    the same number of folds. No task reads what belongs to the rows on which another one is scored.
+
+    Raises:
+        ConfigError: a budget has too few rows.
+    """
+    count = min(len(fit.whole.fold_numbers) for fit in fits)
+    parts = []
+    for fold in range(count) if count else [None]:
         part = [
-            replace(fit, fold=fold, folds=count, head=head.chosen(fold), rounds=rounds, key=f"{fit.key}-fold{fold}")
+            replace(fit, fold=fold, folds=count, head=head.chosen.get(fold))
             for fit, head in zip(fits, heads, strict=True)
         ]
         if len(part) > 1:
             held = frozenset[bytes]().union(*(fit.rows().left_out for fit in part))
             part = [replace(fit, left_out=held) for fit in part]
-        yield tuple(part)
-    if not count:
-        yield tuple(replace(fit, head=head.chosen()) for fit, head in zip(fits, heads, strict=True))
-
-
-def number_of_folds(fits: Fits) -> int:
-    """Number of folds within the label budgets; 0 if choices are made on dev.
-
-    Raises:
-        ConfigError: a budget has too few rows.
-    """
-    return min(len(replace(fit, fold=None, folds=0).rows().fold_numbers) for fit in fits)
+        parts.append(tuple(part))
+    return parts
 
 
 def choose_heads(fits: Fits) -> list[Heads]:
@@ -175,8 +152,7 @@ def choose_heads(fits: Fits) -> list[Heads]:
     encoder, tokenizer = load_initial_encoder(fits[0])
     parts = [[Member(fit, encoder, tokenizer) for fit in part] for part in judging(fits, [Heads()] * len(fits))]
     result: list[Heads] = []
-    for task in range(len(fits)):
-        members = [part[task] for part in parts]
+    for fit, *members in zip(fits, *parts, strict=True):
         if not members[0].is_solved:
             result.append(Heads())
             continue
@@ -185,9 +161,10 @@ def choose_heads(fits: Fits) -> list[Heads]:
         if rows.folds is not None:
             # Of equal penalties, first with names, then with class weights, then the first normalisation.
             candidates.sort(key=lambda candidate: -candidate.penalty)
-        tried = [_calibrated(fits[task], rows, [part[candidate] for part in by_part])[0] for candidate in candidates]
+        tried = [_calibrated(fit, rows, [part[candidate] for part in by_part])[0] for candidate in candidates]
         scores = [rows.score(answers)[rows.scoring.main] for answers in tried]
-        result.append(Heads(candidates, _chosen(rows, tried), dict(zip(map(str, candidates), scores, strict=True))))
+        chosen = _chosen(rows, tried).by_fold_of(candidates)
+        result.append(Heads(chosen, dict(zip(map(str, candidates), scores, strict=True))))
     return result
 
 
@@ -196,8 +173,7 @@ def _calibrated(fit: Fit, rows: Rows, parts: Sequence[Sequence[Answer]]) -> tupl
     has none."""
     raw = list(parts[0]) if rows.folds is None else rows.joined(parts)
     head = fit.task.head(fit.settings, 1, rows.labels)
-    answers = head.calibrate(lambda: raw, per_row(rows.scoring, rows.judged[1]))
-    return answers, head.calibration if isinstance(head, CalibratedHead) else None
+    return head.calibrate(raw, per_row(rows.scoring, rows.judged[1])), head.calibration
 
 
 def choose_points(trainings: Sequence[Fits], *, title: str, cluster: ClusterSettings) -> list[list[Trained]]:
@@ -213,11 +189,10 @@ def choose_points(trainings: Sequence[Fits], *, title: str, cluster: ClusterSett
         ConfigError: a budget has fewer than two rows.
         TrainingError: the loss is not finite, or a checkpoint cannot be written.
     """
-    every = [fit for fits in trainings for fit in fits]
-    compute_all(every, cluster=cluster)
-    heads = dict(map_parallel(choose_heads, trainings, settings=cluster, gpu_bytes=gpu_bytes(every)))
-    parts = [list(judging(fits, heads[number])) for number, fits in enumerate(trainings)]
-    folds = f"{title} folds" if any(fit.fold is not None for of in parts for fit in of[0]) else title
+    memory = gpu_bytes(fit for fits in trainings for fit in fits)
+    heads = dict(map_parallel(choose_heads, trainings, settings=cluster, gpu_bytes=memory))
+    parts = [judging(fits, heads[number]) for number, fits in enumerate(trainings)]
+    folds = f"{title} folds" if parts[0][0][0].fold is not None else title
     execute_all([part for of_training in parts for part in of_training], title=folds, cluster=cluster)
     return [
         [_point(fits, task, parts[number], heads[number][task]) for task in range(len(fits))]
@@ -226,55 +201,44 @@ def choose_points(trainings: Sequence[Fits], *, title: str, cluster: ClusterSett
 
 
 def _point(fits: Fits, task: int, parts: Sequence[Fits], heads: Heads) -> Trained:
-    fit, way = fits[task], fits[task].way
-    rows, results = replace(fit, folds=len(parts)).rows(), [result(part, task) for part in parts]
-    tensors, records = zip(*results, strict=True)
-    choices = heads.record() | ({"penalties": dict(heads.scores)} if heads.candidates else {})
+    fit = fits[task]
+    rows = replace(fit, folds=len(parts)).rows()
+    tensors, records = zip(*(result(part, task) for part in parts), strict=True)
+    record = heads.record() | ({"penalties": dict(heads.scores)} if heads.chosen else {})
     if rows.folds is None:
-        (record,) = records
-        return Trained(parts[0], task, {"dev": unpack(at(record["stop"]), tensors[0])}, record | choices)
+        return Trained(parts[0], task, {"dev": unpack(at(records[0]["stop"]), tensors[0])}, records[0] | record)
     epoch = epoch_of(fits)
-    steps, evaluations = schedule_of(fit, epoch=epoch)
-    step_of = {number: step for step, numbers in evaluations_at(steps, count=evaluations).items() for number in numbers}
     curve: list[dict[str, Any]] = []
-    points: list[tuple[int, float | None, list[Answer], list[list[Answer]]]] = []
-    for number in range(evaluations + 1):
-        step = step_of.get(number, 0)
+    points: list[tuple[int, int, float | None, list[Answer], list[Answer]]] = []
+    for step, (number, *_) in ({0: [0]} | schedule_of(fit, epoch=epoch)[1]).items():
         # A training of which nothing is left has one point.
-        if f"{at(number)}.lengths" not in tensors[0] or (curve and step == curve[-1]["step"]):
-            continue
-        raw = [unpack(at(number), each) for each in tensors]
-        answers, calibration = _calibrated(fit, rows, raw)
-        points.append((number, calibration, answers, raw))
-        curve.append({"step": step, "epoch": round(step / epoch, 3), "train_loss": None, **rows.score(answers)})
-    order = list(range(len(curve)))[:: -1 if way.prefers_end else 1]
-    choice = _chosen(rows, [points[point][2] for point in order])
-    stop, calibration, _, raw = points[order[choice.index]]
-    by_fold = [
-        {"way": fit.settings.method, "stop": points[order[choice.by_fold[fold]]][0]} | heads.record(fold)
-        for fold in rows.fold_numbers
-    ]
-    chosen = replace(fit, head=heads.chosen(), stop=stop, calibration=calibration)
-    name = rows.judged[0]
-    record = choices | {
+        if f"{at(number)}.lengths" in tensors[0]:
+            raw = [unpack(at(number), each) for each in tensors]
+            answers, calibration = _calibrated(fit, rows, raw)
+            points.append((len(curve), number, calibration, answers, rows.joined(raw)))
+            curve.append({"step": step, "epoch": round(step / epoch, 3), "train_loss": None, **rows.score(answers)})
+    points = points[:: -1 if fit.way.prefers_end else 1]
+    choice = _chosen(rows, [answers for *_, answers, _ in points])
+    chosen = choice.by_fold_of(points)
+    place, stop, calibration, _, of_point = chosen[None]
+    record |= {
         "curve": curve,
-        "chosen": order[choice.index],
-        "by_fold": by_fold,
+        "chosen": place,
+        "by_fold": [
+            {"way": fit.settings.method, "stop": chosen[fold][1]} | heads.record(fold) for fold in rows.fold_numbers
+        ],
         "selected": rows.score(choice.answers),
         "score": rows.scoring.main,
         "folds": len(parts),
         **{key: sum(record[key] for record in records) for key in ("tokens", "seconds")},
     }
-    return Trained((*fits[:task], chosen, *fits[task + 1 :]), task, {name: choice.answers}, record, rows.joined(raw))
-
-
-def epoch_of(fits: Fits) -> int:
-    """Steps per epoch of a training on all rows, over all tasks."""
-    return sum(-(-len(fit.rows().labelled) // fit.settings.step_rows) for fit in fits)
+    ends = replace(fit, head=heads.chosen.get(None), stop=stop, calibration=calibration)
+    answered = {rows.judged[0]: choice.answers}
+    return Trained((*fits[:task], ends, *fits[task + 1 :]), task, answered, record, of_point)
 
 
 def execute_all(trainings: Sequence[Fits], *, title: str, cluster: ClusterSettings) -> None:
-    """Execute the trainings that are not finished, in parallel; their features are there (`compute_all`).
+    """Execute the trainings that are not finished, in parallel.
 
     Args:
         trainings: the longest first, so that no core is idle while the last one finishes.
@@ -282,19 +246,18 @@ def execute_all(trainings: Sequence[Fits], *, title: str, cluster: ClusterSettin
         cluster: where they are executed.
     """
     left = [fits for fits in trainings if not finished(fits)]
-    every = [fit for fits in left for fit in fits]
+    memory = gpu_bytes(fit for fits in left for fit in fits)
     with Progress(title, total=len(trainings), unit="run", done=len(trainings) - len(left)) as bar:
-        for index, records in map_parallel(execute, left, settings=cluster, gpu_bytes=gpu_bytes(every)):
-            # A training on another node writes no measurements itself.
-            fits, curve = left[index], Curve(title_of(left[index]))
-            for point, scores in enumerate(records[0]["curve"]):
-                loss = {"loss": scores["train_loss"]} if len(records) == 1 else {}
-                curve.add(scores["step"], **loss, **dev_scores(fits, records, point=point))
-            best = {
-                f"{fit.job.examples.name if len(fits) > 1 else 'dev'}_{record['score']}": round(best_score(record), 4)
-                for fit, record in zip(fits, records, strict=True)
-                if record["curve"]
-            }
+        for index, records in map_parallel(execute, left, settings=cluster, gpu_bytes=memory):
+            fits, best = left[index], {}
+            curve, alone = Curve(title_of(fits)), len(fits) == 1
+            for fit, record in zip(fits, records, strict=True):
+                score, task = record["score"], "" if alone else f"{fit.job.examples.name}_"
+                for point in record["curve"]:
+                    loss = {"loss": point["train_loss"]} if alone else {}
+                    curve.add(point["step"], **loss, **{f"dev_{task}{score}": point[score]})
+                if record["curve"]:
+                    best[f"{task or 'dev_'}{score}"] = round(best_score(record), 4)
             bar.advance(1, labels=budget_name(records[0]["budget"]), **best)
 
 
@@ -302,44 +265,39 @@ def execute_all(trainings: Sequence[Fits], *, title: str, cluster: ClusterSettin
 def train_all(ways: Mapping[WayName, Sequence[Fits]], *, title: str, cluster: ClusterSettings) -> list[list[Trained]]:
     """Train in each way to learn, in their order, and keep the best (`_best`): each training's tasks. `ways`: the same
     trainings in the same order for each way; several only of trainings of one task."""
-    several, count = len(ways) > 1, len(next(iter(ways.values())))
-    candidates: list[list[list[Trained]]] = [[] for _ in range(count)]
-    attempts: list[list[dict[str, Any]]] = [[] for _ in range(count)]
-    # Each training's ways in order, without those that its number of rows rules out.
-    suited = [suited_ways({way: of_way[run][0] for way, of_way in ways.items()}) for run in range(count)]
-    for way, of_way in ways.items():
+    several = len(ways) > 1
+    runs = [dict(zip(ways, of_run, strict=True)) for of_run in zip(*ways.values(), strict=True)]
+    attempts: list[list[Attempt]] = [[] for _ in runs]
+    for way in ways:
         is_late = seconds_left() < 0
-        costs = [cost_of(fits[0]) if several and not is_late else Cost(0.0) for fits in of_way]
-        shares = [
-            share_left(fits[0].settings, cost, tried, ways=names)
-            for fits, cost, tried, names in zip(of_way, costs, attempts, suited, strict=True)
+        planned = [
+            attempt(way, of_run, earlier, limited=several and not is_late)
+            for of_run, earlier in zip(runs, attempts, strict=True)
         ]
-        few = {run for run in range(count) if way not in suited[run]}
-        for line in notes(of_way[0][0].settings, costs, shares, few=few):
+        for line in notes(planned):
             print(f"{title} {way}: {line}", flush=True)
-        tried = [run for run in range(count) if shares[run]]
-        done: dict[int, list[Trained]] = {}
+        tried = [run for run, each in enumerate(planned) if each.share]
         try:
             if is_late:
                 raise OutOfTimeError
             if tried:
-                trainings = [shortened(of_way[run], costs[run], shares[run]) for run in tried]
-                named = f"{title} {way}" if several else title
-                done = dict(zip(tried, choose_points(trainings, title=named, cluster=cluster), strict=True))
+                named, trainings = f"{title} {way}" if several else title, [planned[run].shortened for run in tried]
+                for run, trained in zip(tried, choose_points(trainings, title=named, cluster=cluster), strict=True):
+                    planned[run] = replace(planned[run], trained=trained)
         except OutOfTimeError:
             clock().left_out.append(f"{title} {way}")
-        for run, (cost, share) in enumerate(zip(costs, shares, strict=True)):
-            attempts[run].append(attempt_of(way, cost, share, done[run][0].record if run in done else None))
-            candidates[run] += [done[run]] if run in done else []
+        for earlier, each in zip(attempts, planned, strict=True):
+            earlier.append(each)
+    candidates = [[each.trained for each in of_run if each.trained] for of_run in attempts]
     return [
-        [_finished(task, attempts[run] if several else []) for task in tasks]
-        for run, tasks in enumerate(_finish(candidates, title=title, cluster=cluster))
+        [_finished(task, of_run if several else []) for task in tasks]
+        for of_run, tasks in zip(attempts, _finish(candidates, title=title, cluster=cluster), strict=True)
     ]
 
 
 def _finish(
-    candidates: Sequence[Sequence[list[Trained]]], *, title: str, cluster: ClusterSettings
-) -> list[list[Trained]]:
+    candidates: Sequence[Sequence[Sequence[Trained]]], *, title: str, cluster: ClusterSettings
+) -> list[Sequence[Trained]]:
     """The best candidate of each training, whose final training is finished. If there is no time for one, the encoder
     stays frozen.
 
@@ -351,7 +309,6 @@ def _finish(
     chosen = list(map(_best, candidates))
     try:
         # With choices on dev, it is finished.
-        compute_all((fit for tasks in chosen for fit in tasks[0].fits if fit.stop is not None), cluster=cluster)
         execute_all([tasks[0].fits for tasks in chosen], title=title, cluster=cluster)
     except OutOfTimeError:
         clock().left_out.append(f"{title} {chosen[0][0].fit.settings.method}")
@@ -361,60 +318,49 @@ def _finish(
         chosen = list(map(_best, frozen))
         # The processes have ended; its features are there.
         with until(math.inf), threads.limited(1), threadpool_limits(1, user_api="blas"):
-            compute_all((fit for tasks in chosen for fit in tasks[0].fits), cluster=cluster)
             for tasks in chosen:
                 execute(tasks[0].fits)
     return chosen
 
 
-def _best(candidates: Sequence[list[Trained]]) -> list[Trained]:
+def _best(candidates: Sequence[Sequence[Trained]]) -> Sequence[Trained]:
     """The way that is kept, with the predictions and scores of the ways that are chosen without the row's fold; with
     cross-validation, the preferred one (`PREFERRED`) comes before the others."""
-    if len(candidates) > 1:
-        ways = [tasks[0] for tasks in candidates]
-        rows = replace(ways[0].fit, fold=None, folds=0).rows()
-        if rows.folds is not None:
-            ways.sort(key=lambda way: way.fit.settings.method != PREFERRED)
-        name = rows.judged[0]
-        choice = _chosen(rows, [way.answers[name] for way in ways])
-        best = ways[choice.index]
-        if rows.folds is None:
-            return [best]
-        by_fold = [ways[choice.by_fold[fold]].record["by_fold"][fold] for fold in rows.fold_numbers]
-        record = best.record | {"selected": rows.score(choice.answers), "by_fold": by_fold}
-        return [replace(best, answers={name: choice.answers}, record=record)]
-    tasks = candidates[0]
-    fits = tuple(each.fit for each in tasks)
-    return [replace(each, fits=fits) for each in tasks]
+    if len(candidates) == 1:
+        fits = tuple(each.fit for each in candidates[0])
+        return [replace(each, fits=fits) for each in candidates[0]]
+    ways = [way for (way,) in candidates]
+    rows = ways[0].fit.whole
+    if rows.folds is not None:
+        ways.sort(key=lambda way: way.fit.settings.method != PREFERRED)
+    name = rows.judged[0]
+    choice = _chosen(rows, [way.answers[name] for way in ways])
+    chosen = choice.by_fold_of(ways)
+    if rows.folds is None:
+        return [chosen[None]]
+    by_fold = [chosen[fold].record["by_fold"][fold] for fold in rows.fold_numbers]
+    record = chosen[None].record | {"selected": rows.score(choice.answers), "by_fold": by_fold}
+    return [replace(chosen[None], answers={name: choice.answers}, record=record)]
 
 
-def _finished(trained: Trained, attempts: Sequence[Mapping[str, Any]]) -> Trained:
+def _finished(trained: Trained, attempts: Sequence[Attempt]) -> Trained:
     """With the predictions of test, and the record of all that led to it."""
-    tensors, record = result(trained.fits, trained.task)
-    added = {}
-    if trained.fit.stop is not None:
-        added = {name: record[name] + trained.record[name] for name in ("tokens", "seconds")}
-    record = record | trained.record | added
+    tensors, final = result(trained.fits, trained.task)
+    record = final | trained.record
+    spent = [final] if trained.fit.stop is not None else []
     if attempts:
-        way = trained.fit.settings.method
-        others = [attempt for attempt in attempts if attempt["way"] != way]
-        record |= {
-            "way": way,
-            "ways": [
-                {**each, "minutes": round(each["minutes"], 3), "share": round(each["share"], 3)} for each in attempts
-            ],
-            "tokens": record["tokens"] + sum(attempt["tokens"] for attempt in others),
-            "seconds": round(record["seconds"] + sum(attempt["seconds"] for attempt in others), 3),
-        }
+        ways = [each.record for each in attempts]
+        record |= {"way": trained.fit.settings.method, "ways": ways}
+        spent += [each for each in ways if each["way"] != record["way"]]
+    record["tokens"] += sum(each["tokens"] for each in spent)
+    record["seconds"] = round(record["seconds"] + sum(each["seconds"] for each in spent), 3)
     return replace(trained, answers=trained.answers | {"test": unpack("test", tensors)}, record=record)
 
 
 def clear(trainings: Iterable[Fits], *, cluster: ClusterSettings) -> None:
     """Remove the checkpoints of trainings and of their folds, and trim the cache of features."""
-    for fits in trainings:
-        key = fits[0].key
-        for each in [key, *(f"{key}-fold{fold}" for fold in range(number_of_folds(fits)))]:
-            CheckpointStore(fits[0].job.cluster.storage, key=each).clear()
+    for fit, *_ in trainings:
+        CheckpointStore(fit.job.cluster.storage, key=fit.key).clear()
     trim(Path(cluster.features), gigabytes=8)
 
 
@@ -435,91 +381,105 @@ class Cost:
     step: float = 0.0
     steps: int = 0
 
+    def of(self, share: float) -> float:
+        """The cost of a share of the steps, and of what is fixed."""
+        return self.fixed + share * self.steps * self.step
+
+    def share_within(self, minutes: float) -> float:
+        """The share of the steps whose cost is within `minutes`; 0 if that is less than `LEAST_SHARE`."""
+        if self.of(1.0) <= minutes:
+            return 1.0
+        if not self.steps or minutes <= self.fixed:
+            return 0.0
+        share = math.floor((minutes - self.fixed) / self.step) / self.steps
+        return share if share >= LEAST_SHARE else 0.0
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """A way to learn in one training.
+
+    Attributes:
+        share: of its steps that `auto.minutes` leaves; 0: it is left out.
+        few: whether it is left out because the training has too few rows.
+        trained: its tasks; none if it is left out, or did not end in time.
+    """
+
+    fits: Fits
+    cost: Cost
+    share: float = 1.0
+    few: bool = False
+    trained: Sequence[Trained] = ()
+
     @property
     def minutes(self) -> float:
-        """The cost of all steps and of what is fixed."""
-        return self.fixed + self.step * self.steps
+        """Its cost; of all steps if it is left out."""
+        return self.cost.of(self.share if self.trained else 1.0)
+
+    @property
+    def record(self) -> dict[str, Any]:
+        """The entry of a run's record, with tokens and seconds before the final training."""
+        result = {"way": self.fits[0].settings.method, "minutes": round(self.minutes, 3)}
+        if not self.trained:
+            return result | {"score": None, "tokens": 0, "seconds": 0.0, "share": 1.0}
+        record = self.trained[0].record
+        spent = {name: record[name] for name in ("tokens", "seconds")}
+        return result | {"score": best_score(record), **spent, "share": round(self.share, 3)}
+
+    @property
+    def shortened(self) -> Fits:
+        if self.share == 1.0:
+            return self.fits
+        (fit,) = self.fits
+        epochs = self.share * self.cost.steps / epoch_of(self.fits)
+        settings = fit.way.shortened(fit.settings, epochs=epochs)
+        return (replace(fit, job=fit.job.model_copy(update={"settings": settings})),)
 
 
 def cost_of(fit: Fit) -> Cost:
     """Estimated cost of a training: 2 operations per parameter and piece in a forward pass, 6 in a training step
     (Kaplan et al. 2020, section 2.1), without the parameters of the embeddings."""
-    rows, (model, tokenizer) = fit.rows().labelled, build(fit)
-    pieces = sum(len(pieces) for row in fit.encode(model, tokenizer, rows.fields) for pieces in row.pieces)
+    rows, (model, tokenizer) = fit.rows(), build(fit)
+    encoded = fit.encode(model, tokenizer, rows.labelled.fields)
     parameters = sum(parameter.numel() for group in model.encoder.layer_groups()[1:] for parameter in group)
     # Of one operation per parameter and piece of all rows.
-    unit = parameters * pieces / OPERATIONS
+    unit = parameters * sum(len(pieces) for row in encoded for pieces in row.pieces) / OPERATIONS
     if not fit.way.trains_encoder:
         return Cost(2 * unit)
-    epoch, folds = epoch_of((fit,)), number_of_folds((fit,))
-    steps, evaluations = schedule_of(fit, epoch=epoch)
+    epoch, folds = epoch_of((fit,)), len(rows.fold_numbers)
+    steps, _ = schedule_of(fit, epoch=epoch)
     # Each row is in one fold: all folds together have the steps of `folds - 1` final trainings, unless the number of
     # steps does not depend on the number of rows (`min_steps`, the pairs of contrastive training).
     times = 1 + folds if schedule_of(fit, epoch=2 * epoch)[0] == steps else max(1, folds)
+    evaluations = fit.way.evaluations(fit.settings)
     return Cost(2 * unit * (1 + evaluations), unit * fit.way.operations(fit.settings) / epoch * times, steps)
 
 
-def attempt_of(way: WayName, cost: Cost, share: float, record: Mapping[str, Any] | None) -> dict[str, Any]:
-    """What a way to learn has brought in one training: its estimated cost in `minutes`, and of all its steps if it was
-    left out (no record); the score of selection; tokens and seconds before the final training; and the share of the
-    steps of the settings that `auto.minutes` has left."""
-    if record is None:
-        return {"way": way, "minutes": cost.minutes, "score": None, "tokens": 0, "seconds": 0.0, "share": 1.0}
-    minutes = cost.fixed + share * cost.steps * cost.step
-    of_record = {name: record[name] for name in ("tokens", "seconds")}
-    return {"way": way, "minutes": minutes, "score": best_score(record), **of_record, "share": share}
+def attempt(way: WayName, ways: Mapping[WayName, Fits], earlier: Sequence[Attempt], *, limited: bool = True) -> Attempt:
+    """The attempt at one of a training's ways after earlier ones. What is left of `auto.minutes` is divided equally
+    among the ways still to be tried; the first one, and one with teachers, has no limit. A way that needs more labelled
+    rows (`Way.least_rows`) is left out if there is a cheaper one."""
+    fits, (fit, *_) = ways[way], ways[way]
+    cost, limit = cost_of(fit) if limited else Cost(0.0), fit.settings.auto.minutes
+    left = list(ways)
+    if fit.task.labels_rows and not all(WAYS[name].least_rows or WAYS[name].has_teachers for name in ways):
+        rows = len(fit.rows().labelled)
+        left = [name for name in ways if rows >= WAYS[name].least_rows]
+    tried = [each.minutes for each in earlier if each.trained]
+    if way not in left:
+        return Attempt(fits, cost, 0.0, few=True)
+    if WAYS[way].has_teachers or limit is None or not tried:
+        return Attempt(fits, cost)
+    return Attempt(fits, cost, cost.share_within(max(0.0, limit - sum(tried)) / (len(left) - left.index(way))))
 
 
-def share_left(
-    settings: FinetuneSettings, cost: Cost, attempts: Sequence[Mapping[str, Any]], *, ways: Sequence[WayName]
-) -> float:
-    """The share of its steps that a training has after earlier attempts; 0: the way is left out. What is left of
-    `auto.minutes` is divided equally among the `ways` still to be tried; the first one, and one with teachers, has
-    no limit."""
-    if settings.method == "auto" or settings.method not in ways:
-        return 0.0
-    limit = settings.auto.minutes
-    tried = [attempt["minutes"] for attempt in attempts if attempt["score"] is not None]
-    if WAYS[settings.method].has_teachers or limit is None or not tried:
-        return 1.0
-    spent = sum(tried)
-    return share_within(cost, max(0.0, limit - spent) / (len(ways) - ways.index(settings.method)))
-
-
-def share_within(cost: Cost, minutes: float) -> float:
-    """The share of a way's steps whose cost is within `minutes`; 0 if that is less than `LEAST_SHARE`."""
-    if cost.minutes <= minutes:
-        return 1.0
-    if not cost.steps or minutes <= cost.fixed:
-        return 0.0
-    share = math.floor((minutes - cost.fixed) / cost.step) / cost.steps
-    return share if share >= LEAST_SHARE else 0.0
-
-
-def shortened(fits: Fits, cost: Cost, share: float) -> Fits:
-    if share == 1.0:
-        return fits
-    (fit,) = fits
-    short = fit.way.shortened(fit.settings, epochs=share * cost.steps / epoch_of(fits))
-    return (replace(fit, job=fit.job.model_copy(update={"settings": short})),)
-
-
-def suited_ways(fits: Mapping[WayName, Fit]) -> list[WayName]:
-    """The ways that are tried: none that needs more labelled rows (`Way.least_rows`) if there is a cheaper one."""
-    fit = next(iter(fits.values()))
-    if all(WAYS[name].least_rows or WAYS[name].has_teachers for name in fits) or not fit.task.labels_rows:
-        return list(fits)
-    rows = len(fit.rows().labelled)
-    return [name for name in fits if rows >= WAYS[name].least_rows]
-
-
-def notes(settings: FinetuneSettings, costs: Sequence[Cost], shares: Sequence[float], *, few: Set[int]) -> list[str]:
-    """Messages about the trainings in which a way to learn is shortened or not tried, and the reason: their cost, or,
-    for the indices in `few`, too few rows."""
-    count = len(costs)
-    out = [cost.minutes for run, cost in enumerate(costs) if not shares[run] and run not in few]
-    short = [cost.minutes for run, cost in enumerate(costs) if 0 < shares[run] < 1]
-    least = min((share for share in shares if share), default=1.0)
+def notes(attempts: Sequence[Attempt]) -> list[str]:
+    """Messages about the trainings in which a way to learn is shortened or not tried, and the reason: their cost, or
+    too few rows."""
+    settings, count = attempts[0].fits[0].settings, len(attempts)
+    out = [each.cost.of(1.0) for each in attempts if not each.share and not each.few]
+    short = [each for each in attempts if 0 < each.share < 1]
+    few = sum(each.few for each in attempts)
     beyond = f"more than auto.minutes ({settings.auto.minutes}) leaves"
     lines = []
     if out:
@@ -527,11 +487,12 @@ def notes(settings: FinetuneSettings, costs: Sequence[Cost], shares: Sequence[fl
             f"left out of {len(out)} of {count} run(s): it costs {max(out):.1f} minutes at a nominal speed, {beyond}"
         )
     if short:
+        least, most = min(each.share for each in short), max(each.cost.of(1.0) for each in short)
         lines.append(
             f"shortened in {len(short)} of {count} run(s), to {least:.0%} of its steps or more: the whole way costs "
-            f"{max(short):.1f} minutes at a nominal speed, {beyond}"
+            f"{most:.1f} minutes at a nominal speed, {beyond}"
         )
-    if few and settings.method != "auto":
-        rows = WAYS[settings.method].least_rows
-        lines.append(f"left out of {len(few)} of {count} run(s): fewer than {rows} rows")
+    if few:
+        least_rows = attempts[0].fits[0].way.least_rows
+        lines.append(f"left out of {few} of {count} run(s): fewer than {least_rows} rows")
     return lines

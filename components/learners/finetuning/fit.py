@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -13,11 +14,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from components.cluster.launcher import map_parallel
-from components.core import threads
 from components.core.artifacts import read_manifest
+from components.core.processors import cores
 from components.data.tasks.budgets import budget_name, sample_rows
-from components.data.tasks.data import Answer, Fields, Split
+from components.data.tasks.data import Answer, Fields
 from components.data.tasks.examples import TaskFacts, read_facts, read_split, strata_of
 from components.data.tasks.reading.labels import are_words, text_of
 from components.data.unlabelled_texts import read_unlabelled
@@ -49,8 +49,6 @@ PROCESS: Final = 10**9
 COPIES: Final = 5
 #: Assumed dimension of an attention head.
 HEAD: Final = 64
-#: Up to this number of pieces, encoding in this process takes less time than starting worker processes.
-FEW_PIECES = 250_000
 #: The texts that a training labels, and the names of the labels, as splits.
 LABELS, NAMES = "labels", "names"
 
@@ -90,20 +88,17 @@ class Fit:
     Attributes:
         job: of the stage; its settings are those of the training.
         budget: rows per stratum; -1 for all.
-        key: of the checkpoints.
-        tables: `cluster.features`.
+        key: of the checkpoints, those of all folds.
         texts: texts without labels, of which the training learns the `teachers`' predictions. Without teachers, it
             labels them for students, in place of test.
         temperature: of the sampling of tasks that are trained together.
         fold: of a cross-validation with `folds` folds, whose rows are not read, and are predicted; None: the training
             reads all rows of the budget.
         left_out: digests of inputs that are not read, because another task of the run is scored on them.
-        rounds: number of runs of the same length, one after another and this one included, for which a limit of time
-            has to suffice (`components.core.clock`).
         head: choice of a head that is solved on frozen features; None: the head is not solved.
         stop: evaluation after which the training ends; 0: before it, with the head on the frozen encoder. None: it is
             scored at every evaluation.
-        calibration: of the head (`CalibratedHead.calibration`); None: the head has none, or fits it on dev.
+        calibration: of the head (`Head.calibration`); None: the head has none, or fits it on dev.
     """
 
     job: FinetuneJob
@@ -111,14 +106,12 @@ class Fit:
     seed: int
     precision: Precision
     key: str
-    tables: Path
     texts: Path | None = None
     teachers: tuple[Path, ...] = ()
     temperature: float = 1.0
     fold: int | None = None
     folds: int = 0
     left_out: frozenset[bytes] = frozenset()
-    rounds: int = 1
     head: HeadCandidate | None = None
     stop: int | None = None
     calibration: float | None = None
@@ -149,8 +142,24 @@ class Fit:
         return None if self.teachers else self.texts
 
     @property
+    def part(self) -> str:
+        """Name of the fold."""
+        return "all" if self.fold is None else str(self.fold)
+
+    @property
     def store(self) -> CheckpointStore:
-        return CheckpointStore(self.job.cluster.storage, key=self.key)
+        return CheckpointStore(self.job.cluster.storage, key=f"{self.key}/{self.part}")
+
+    @property
+    def rounds(self) -> int:
+        """Number of trainings of the same length, one after another and this one included, for which a limit of time
+        has to suffice (`components.core.clock`)."""
+        return 1 if self.fold is None else 1 + math.ceil((self.folds - self.fold) / min(self.folds, cores()))
+
+    @property
+    def whole(self) -> Rows:
+        """All rows of the label budget."""
+        return Rows.of(self.job.examples, self.budget, self.seed)
 
     def rows(self) -> Rows:
         """All rows of the label budget, or those outside of the fold.
@@ -164,19 +173,41 @@ class Fit:
     def encode(self, model: TaskModel, tokenizer: Tokenizer, rows: Sequence[Fields]) -> list[Encoded]:
         return self.task.encode(rows, tokenizer, model.encoder, self.settings)
 
-    def features(self, split: str) -> FeatureTable:
-        """The features of `fields_of` by the encoder before training.
+    def features(self, split: str, rows: NDArray[np.int64] | None = None) -> FeatureTable:
+        """The features of a split by the encoder before training, computed once; `rows`: of some rows of train.
 
         Raises:
             ArtifactError: encoder or examples are incomplete, or the features cannot be written.
         """
-        fields = fields_of(self, split)
+        fields = self.fields(split)
 
         def extracted() -> Iterator[FeatureTable]:
             model, tokenizer = build(self)
             return FixedBatches(model, precision=self.precision).tables(self.encode(model, tokenizer, fields))
 
-        return cached(self.tables, f"{self.features_key}-{fingerprint(fields=fields)}", extracted)
+        key = f"{self.features_key}-{fingerprint(fields=fields)}"
+        table = cached(Path(self.job.cluster.features), key, extracted)
+        return table if rows is None else table.take(np.searchsorted(self._training_rows, rows))
+
+    def fields(self, split: str) -> list[Fields]:
+        """The inputs of a split that trainings read: of train the rows of all budgets; one for each text of the labels
+        of `names`."""
+        if split == NAMES:
+            return [fields for texts in label_fields(self.facts) for fields in texts]
+        if split == LABELS:
+            assert self.labels is not None, "it labels no texts"
+            return read_unlabelled(self.labels)
+        whole = read_split(self.job.examples, split)
+        return (whole.take(self._training_rows) if split == "train" else whole).fields
+
+    @property
+    def _training_rows(self) -> NDArray[np.int64]:
+        """Indices, ascending, of the training rows of all budgets, and of all seeds with the same encoder weights."""
+        facts = self.facts
+        strata = strata_of(read_split(self.job.examples, "train"), facts.kind)
+        seeds = facts.seeds if self.trained else [self.seed]
+        drawn = [sample_rows(strata, budget, seed=seed)[0] for budget in facts.budgets for seed in seeds]
+        return np.unique(np.concatenate(drawn))
 
     @cached_property
     def features_key(self) -> str:
@@ -199,6 +230,11 @@ class Fit:
 #: The tasks that are trained around one encoder: one, but for the stage `together`; of the same settings, seed,
 #: precision and key.
 Fits = tuple[Fit, ...]
+
+
+def epoch_of(fits: Fits) -> int:
+    """Steps per epoch of a training, over all tasks."""
+    return sum(-(-len(fit.rows().labelled) // fit.settings.step_rows) for fit in fits)
 
 
 def is_trained(encoder: Path) -> bool:
@@ -298,64 +334,6 @@ def _bytes_of(fit: Fit) -> int:
     position = width * (34 + 5 * length / HEAD) * (1 if fit.precision == "bf16" else 2)
     activations = fit.settings.step_rows * length * layers * position
     return int(PROCESS + 4 * COPIES * count_parameters(model) + activations)
-
-
-def all_training_rows(fit: Fit, train: Split) -> NDArray[np.int64]:
-    """Indices, ascending, of the training rows of all budgets, and of all seeds with the same encoder weights."""
-    facts = fit.facts
-    strata, seeds = strata_of(train, facts.kind), facts.seeds if fit.trained else [fit.seed]
-    return np.unique(
-        np.concatenate([sample_rows(strata, budget, seed=seed)[0] for budget in facts.budgets for seed in seeds])
-    )
-
-
-def training_features(fit: Fit, whole: Split, rows: NDArray[np.int64]) -> FeatureTable:
-    """The features of some rows of train."""
-    return fit.features("train").take(np.searchsorted(all_training_rows(fit, whole), rows))
-
-
-def fields_of(fit: Fit, split: str) -> list[Fields]:
-    """The rows of a split whose features trainings read: `all_training_rows` of train; one for each text of the labels
-    of `names`."""
-    if split == NAMES:
-        return [fields for texts in label_fields(fit.facts) for fields in texts]
-    if split == LABELS:
-        assert fit.labels is not None, "it labels no texts"
-        return read_unlabelled(fit.labels)
-    whole = read_split(fit.job.examples, split)
-    return (whole.take(all_training_rows(fit, whole)) if split == "train" else whole).fields
-
-
-def tables_of(fit: Fit) -> list[str]:
-    """The splits whose features a training reads."""
-    alone, on_dev = not fit.way.trains_encoder, fit.facts.selection == "dev"
-    reads = {
-        "dev": on_dev,
-        "train": fit.settings.head_steps > 0 or alone or not on_dev,
-        # Only the way to learn that cross-validation chooses predicts test.
-        "test": alone and fit.labels is None and (on_dev or fit.stop is not None),
-        NAMES: any(names_of(fit)),
-        LABELS: fit.labels is not None and (alone or fit.stop == 0),
-    }
-    return [split for split, is_read in reads.items() if is_read]
-
-
-def compute_all(fits: Iterable[Fit], *, cluster: ClusterSettings) -> None:
-    """Compute the missing tables of features that the trainings read, with one thread each."""
-    read = [(fit, split) for fit in fits for split in tables_of(fit)]
-    tables = list({(fit.features_key, fit.job.examples, split): (fit, split) for fit, split in read}.values())
-    if sum(len(fields_of(*table)) * table[0].settings.max_length for table in tables) > FEW_PIECES:
-        for _ in map_parallel(_compute, tables, settings=cluster, gpu_bytes=gpu_bytes(fit for fit, _ in tables)):
-            pass
-    else:
-        with threads.limited(1):
-            for table in tables:
-                _compute(table)
-
-
-def _compute(table: tuple[Fit, str]) -> None:
-    fit, split = table
-    fit.features(split)
 
 
 def pack(name: str, answers: Sequence[Answer]) -> dict[str, Tensor]:

@@ -9,7 +9,7 @@ a finished one is not repeated."""
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
-from functools import cached_property, partial, reduce
+from functools import cached_property, reduce
 from itertools import product
 from typing import Any, ClassVar
 
@@ -33,14 +33,12 @@ from components.learners.finetuning.fit import (
     Fit,
     Fits,
     below,
-    fields_of,
+    epoch_of,
     label_fields,
     load_initial_encoder,
     names_of,
     pack,
     title_of,
-    training_features,
-    unpack,
     weights_of,
     with_head,
 )
@@ -48,13 +46,13 @@ from components.learners.finetuning.soft_labels import soft_labels_of
 from components.learners.task_models.base import Encoded
 from components.learners.task_models.features import FeatureTable, read_by_head
 from components.learners.task_models.fixed_batches import FixedBatches, extract
-from components.learners.task_models.heads import CalibratedHead, ClassWeight, ImitatingHead, LabelHead, TextHead
+from components.learners.task_models.heads import ClassWeight, ImitatingHead, TextHead
 from components.learners.task_models.model import TaskModel, answers, cloned_state
 from components.learners.task_models.probe import MOST_ROWS, HeadCandidate, HeadRows, solve_head, train_head
 from components.learners.ways.base import TrainingRows
 from components.models.base import Batch, Carry, LanguageModel, Losses
 from components.tokenization import Tokenizer
-from components.training.checkpoint import CheckpointStore
+from components.training.checkpoint import Checkpoint, CheckpointStore
 from components.training.loop import TrainingState, train
 from components.training.precision import first_device
 from components.training.rng import counter_rng, counter_seed
@@ -64,7 +62,6 @@ from components.training.windows import Sampler
 CURVE_POINTS = 60
 #: Prefixes of a task's tensors in a checkpoint: its best weights so far, and the weights of a model.
 BEST, MODEL = "best.", "model."
-Inputs = Callable[[str], FeatureTable]
 
 
 class Member:
@@ -87,17 +84,13 @@ class Member:
         self.is_solved = settings.head_steps > 0 and isinstance(model.head, TextHead) and model.head.is_linear
         #: The part of the model whose best weights are kept.
         self.learning: nn.Module = self.way.stored(model)
-        if isinstance(model.head, CalibratedHead):
-            # What a head decides is fitted on the predictions of all folds.
-            model.head.decides = fit.fold is None
-            if fit.calibration is not None:
-                model.head.set_calibration(fit.calibration)
+        model.head.decides = False
+        if fit.calibration is not None:
+            model.head.calibration = fit.calibration
         model.head.prepare(self.rows.labelled.targets)
-        #: Steps per epoch of this task's rows.
-        self.epoch = -(-len(self.rows.labelled) // settings.step_rows)
         self._best: dict[str, Tensor] = {}
-        #: The answers to the judged rows, by evaluation.
-        self._points: dict[int, list[Answer]] = {}
+        #: The answers to the judged rows at every evaluation (`pack`).
+        self._points: dict[str, Tensor] = {}
         self._encodings: dict[str, list[Encoded]] = {}
         self.record: dict[str, Any] = {
             "budget": fit.budget,
@@ -118,55 +111,47 @@ class Member:
     def encoded(self, split: str) -> list[Encoded]:
         """A split as piece ids; not computed where only a head is trained."""
         if split not in self._encodings:
-            known = {"train": self.rows.labelled, "dev": self.judged, "test": self.rows.test}.get(split)
-            self._encodings[split] = self._encode(fields_of(self.fit, split) if known is None else known.fields)
+            rows = {"train": self.rows.labelled, "dev": self.judged, "test": self.rows.test}.get(split)
+            self._encodings[split] = self._encode(self.fit.fields(split) if rows is None else rows.fields)
         return self._encodings[split]
 
     def features(self, split: str) -> FeatureTable:
         """The features of a split's rows by the encoder before training."""
-        rows = self.rows
         if split == "train":
-            return training_features(self.fit, rows.whole, rows.learned)
-        if split == "dev" and rows.held is not None:
-            return training_features(self.fit, rows.whole, rows.drawn[rows.held])
+            return self.fit.features("train", self.rows.learned)
+        if split == "dev" and self.rows.held is not None:
+            return self.fit.features("train", self.rows.drawn[self.rows.held])
         return self.fit.features(split)
 
-    def head_inputs(self, split: str) -> FeatureTable:
-        """The inputs of the head for a split's rows, by the encoder as it was before training."""
-        return read_by_head(self.model, self.features(split))
-
-    def current_inputs(self, split: str) -> FeatureTable:
-        """The inputs of the head for a split's rows, by the encoder as it is."""
+    def inputs(self, split: str, *, trained: bool) -> FeatureTable:
+        """The inputs of the head for a split's rows, by the encoder as it is, or as it was before training."""
+        if not trained:
+            return read_by_head(self.model, self.features(split))
         return read_by_head(self.model, extract(self.model, self.encoded(split), precision=self.fit.precision))
 
-    def _head_rows(self, inputs: Inputs, *, names: bool | None) -> HeadRows:
-        """The rows on which the head is trained alone, with the names of the labels or without."""
-        rows, targets = self._head_targets(names=names)
-        table = inputs("train").take(rows)
-        return HeadRows(table.joined(inputs(NAMES).averaged(self._named)) if names else table, targets)
-
-    def _head_targets(self, *, names: bool | None) -> tuple[NDArray[np.int64], list[Target]]:
-        """Indices of the labelled rows on which the head is trained alone, a sample of more than `MOST_ROWS`, and the
-        targets, of the names too."""
+    def _head_rows(self, *, names: bool | None, trained: bool = False) -> HeadRows:
+        """The rows on which the head is trained alone, a sample of more than `MOST_ROWS`, with the names of the labels
+        or without."""
         rows = np.arange(len(self.rows.labelled))
         if len(rows) > MOST_ROWS:
             rows = np.sort(counter_rng(self.fit.seed, "head alone").permutation(rows)[:MOST_ROWS])
+        table = self.inputs("train", trained=trained).take(rows)
         targets = [self.rows.labelled.targets[row] for row in rows]
-        return rows, targets + (_targets(np.unique(self._named)) if names else [])
+        if names:
+            table = table.joined(self.inputs(NAMES, trained=trained).averaged(self._named))
+            targets += _targets(np.unique(self._named))
+        return HeadRows(table, targets)
 
     def training_rows(self) -> TrainingRows:
         """The rows that are learned from, with the names of the labels if they are chosen."""
-        splits = ["train", NAMES] if self.candidate.names else ["train"]
-        texts, taught = self._taught
-        return TrainingRows(
-            self.model,
-            self.fit.seed,
-            [*self.rows.labelled.targets, *(_targets(self._named) if self.candidate.names else ())],
-            encoded=lambda: [row for split in splits for row in self.encoded(split)],
-            features=lambda: reduce(FeatureTable.joined, map(self.features, splits)),
-            taught=taught,
-            taught_encoded=lambda: self._encode(texts),
-        )
+        names, targets = self.candidate.names, list(self.rows.labelled.targets)
+        splits, (texts, taught) = ["train", *[NAMES] * bool(names)], self.taught
+        if self.way.trains_encoder:
+            inputs: Any = [row for split in splits for row in self.encoded(split)]
+        else:
+            inputs = reduce(FeatureTable.joined, map(self.features, splits))
+        targets += _targets(self._named) if names else []
+        return TrainingRows(self.model, self.fit.seed, targets, inputs, taught, self._encode(texts))
 
     @cached_property
     def _named(self) -> NDArray[np.int64]:
@@ -175,7 +160,8 @@ class Member:
         return np.repeat(np.arange(len(facts.labels)), [len(texts) for texts in label_fields(facts)])
 
     @cached_property
-    def _taught(self) -> tuple[list[Fields], list[Target]]:
+    def taught(self) -> tuple[list[Fields], list[Target]]:
+        """Texts that teachers have labelled, and their predictions."""
         if not self.fit.teachers:
             return [], []
         assert self.fit.texts is not None
@@ -217,74 +203,71 @@ class Member:
 
     def answers_by_candidate(self) -> dict[HeadCandidate, list[Answer]]:
         """The answers to the judged rows by a head that is solved with each candidate, before `Head.calibrate`."""
-        dev, head, batches = self.features("dev"), self.model.head, FixedBatches(self.model)
-        if isinstance(head, CalibratedHead):
-            head.decides = False
+        dev, batches = self.features("dev"), FixedBatches(self.model)
         names = {candidate.names for candidate in self.candidates}
-        rows = {each: self._head_rows(self.head_inputs, names=each) for each in names}
+        rows = {each: self._head_rows(names=each) for each in names}
         result = {}
         for candidate in self.candidates:
-            head.cpu()
             self._solve(rows[candidate.names], candidate)
-            head.to(first_device()).eval()
             result[candidate] = batches.decide(dev)
         return result
 
     def _solve(self, rows: HeadRows, candidate: HeadCandidate) -> None:
-        head = self.model.head
-        assert isinstance(head, TextHead)
-        solve_head(head, rows=rows, candidate=candidate, steps=self.fit.settings.head_steps)
-
-    def fit_head(self, inputs: Inputs) -> None:
-        """Fit the head to `inputs` of the training rows."""
-        settings, head, rows = self.fit.settings, self.model.head, self._head_rows(inputs, names=self.candidate.names)
+        head, settings = self.model.head, self.fit.settings
         # Features are few and stay on the CPU, independent of the encoder's device.
         head.cpu()
         # In a run that trains the encoder alone, the head is frozen.
         head.requires_grad_()
         if self.is_solved:
-            self._solve(rows, self.candidate)
+            assert isinstance(head, TextHead)
+            solve_head(head, rows=rows, candidate=candidate, steps=settings.head_steps)
         else:
             seed = counter_seed(self.fit.seed, "head alone")
             train_head(head, rows=rows, settings=settings.training, steps=settings.head_steps, seed=seed)
         head.to(first_device()).eval()
 
+    def fit_head(self, *, trained: bool) -> None:
+        """Fit the head to the training rows, as the encoder reads them now, or as it did before training."""
+        self._solve(self._head_rows(names=self.candidate.names, trained=trained), self.candidate)
+
     def start(self) -> None:
         """Train the head on the frozen encoder's features."""
         if self.fit.settings.head_steps and (self.is_solved or self.way.trains_encoder):
-            self.fit_head(self.head_inputs)
+            self.fit_head(trained=False)
         elif not self.way.trains_encoder and not self.is_solved:
-            self.model.head.cpu().fit_norm(self.head_inputs("train").matrix())
+            self.model.head.cpu().fit_norm(self.inputs("train", trained=False).matrix())
             self.model.head.to(first_device())
+        self.model.head.penalty *= self.way.penalty_factor(labelled=len(self.rows.labelled), taught=len(self.taught[1]))
         self.model.eval()
 
     # -- evaluations and results -------------------------------------------------------------------------------------
 
-    def evaluate(self, state: TrainingState, *, numbers: Sequence[int], epoch: int, loss: float | None = None) -> None:
+    def evaluate(self, step: int, *, numbers: Sequence[int], epoch: int, loss: float | None) -> None:
         """Add the metrics of the current weights to the curve; keep the weights if they are the best so far (the
         earlier ones at a tie), or if this is the evaluation at which the training ends.
 
         Args:
-            state: of the training.
+            step: number of steps so far.
             numbers: of the evaluation, from 1; several if there are fewer steps than evaluations; [0] before training.
             epoch: steps per epoch of all tasks.
             loss: training loss of the step.
         """
-        step = state.step
         if self.judged is None and self.fit.stop not in numbers:
             return
+        trained = bool(step) and self.way.trains_encoder
         if self.way.refits_head and step:
-            self.fit_head(self.current_inputs)
+            self.fit_head(trained=True)
         keeps = True
         if (judged := self.judged) is not None:
-            trained, curve = bool(step) and self.way.trains_encoder, self.record["curve"]
-            answer = partial(self._answers, "dev", trained=trained)
-            # In a fold, a head is calibrated on the predictions of all folds.
-            calibrate = self.model.head.calibrate
-            result = calibrate(answer, per_row(self.scoring, judged)) if self.fit.fold is None else answer()
+            curve, alone = self.record["curve"], self.fit.fold is None
+            result = self._answers("dev", trained=trained)
+            if alone:
+                # In a fold, a head is calibrated on the predictions of all folds.
+                result = self.model.head.calibrate(result, per_row(self.scoring, judged))
             scores = self.scoring.score(judged.fields, judged.targets, result)
-            keeps = self.fit.fold is None and (not curve or scores[self.scoring.main] > best_score(self.record))
-            self._points |= dict.fromkeys(numbers, result)
+            keeps = alone and (not curve or scores[self.scoring.main] > best_score(self.record))
+            for number in numbers:
+                self._points |= pack(at(number), result)
             curve.append({"step": step, "epoch": round(step / epoch, 3), "train_loss": loss, **scores})
         if keeps:
             self.record |= {"best_step": step, "best_epoch": round(step / epoch, 3), "stop": numbers[0]}
@@ -295,9 +278,10 @@ class Member:
         predictions of test by the weights that are kept, and the weights (`model.`), or what students learn
         (`LABELS`)."""
         if self.judged is not None and self.fit.fold is not None:
-            return self._packed()
+            return self._points
         self.learning.load_state_dict(self._best)
         self.model.eval()
+        self.model.head.decides = True
         # The best weights may be those before training, whose features are cached.
         trained = bool(self.record["best_step"]) and self.way.trains_encoder
         if self.fit.labels is not None:
@@ -305,27 +289,16 @@ class Member:
             assert isinstance(head, ImitatingHead)  # as `refuse_distillation` has found
             return pack(LABELS, self._answers(LABELS, trained=trained, answer=head.taught))
         weights = {f"{MODEL}{name}": value.cpu() for name, value in cloned_state(self.model).items()}
-        return self._packed() | pack("test", self._answers("test", trained=trained)) | weights
+        return self._points | pack("test", self._answers("test", trained=trained)) | weights
 
     def tensors(self) -> dict[str, Tensor]:
         """Tensors that a checkpoint stores for the task in addition to the state of the training."""
-        return {f"{BEST}{name}": value.cpu() for name, value in self._best.items()} | self._packed()
+        return {f"{BEST}{name}": value.cpu() for name, value in self._best.items()} | self._points
 
-    def _packed(self) -> dict[str, Tensor]:
-        return {
-            name: value for number, result in self._points.items() for name, value in pack(at(number), result).items()
-        }
-
-    def restore(self, tensors: Mapping[str, Tensor], record: Mapping[str, Any], *, penalty: float) -> None:
-        """Restore the tensors that `tensors` returned, the record, and the head's L2 penalty."""
-        self._best = below(BEST, tensors)
-        numbers = range(self.fit.settings.evaluations + 1)
-        self._points = {number: unpack(at(number), tensors) for number in numbers if at(number) in tensors}
-        self.record = dict(record)
-        self.model.head.penalty = float(penalty)
-        if isinstance(self.model.head, LabelHead):
-            # As `solve_head` has done, because the prior is not in the checkpoint.
-            self.model.head.weigh(self.candidate.weight, self._head_targets(names=self.candidate.names)[1])
+    def restore(self, tensors: Mapping[str, Tensor], record: Mapping[str, Any]) -> None:
+        """Restore the tensors that `tensors` returned, and the record."""
+        self._best, self.record = below(BEST, tensors), dict(record)
+        self._points = {name: value for name, value in tensors.items() if not name.startswith(BEST)}
 
     def _answers(self, split: str, *, trained: bool, answer: Any = None) -> list[Answer]:
         """Predictions of the present weights, of test as the stored classifier repeats them to the last bit; `trained`:
@@ -377,11 +350,7 @@ def execute(fits: Fits) -> list[dict[str, Any]]:
     if stored is not None and stored.numbers.get("done"):
         return list(stored.numbers["records"])
     began = time.perf_counter()
-    run = Run(fits)
-    if stored is None:
-        run.start()
-    else:
-        run.resume(stored.tensors, stored.numbers)
+    run = Run(fits, stored)
     earlier = run.members[0].record["seconds"]
     run.train(store)
     tensors = run.of_members(Member.result)
@@ -395,32 +364,36 @@ def execute(fits: Fits) -> list[dict[str, Any]]:
 
 
 class Run:
-    """The state of a training: its tasks around one encoder, the model that is trained, and the optimizer."""
+    """The state of a training: its tasks around one encoder, the model that is trained, and the optimizer. The heads
+    are trained on the frozen encoder's features first, and scored as epoch 0; `stored`: where a training goes on."""
 
-    def __init__(self, fits: Fits) -> None:
+    def __init__(self, fits: Fits, stored: Checkpoint | None) -> None:
         self.fits, self.settings, self.way = fits, fits[0].settings, fits[0].way
         encoder, tokenizer = load_initial_encoder(fits[0])
         self.members = [Member(fit, encoder, tokenizer) for fit in fits]
         #: Steps per epoch, over all tasks.
-        self.epoch = sum(member.epoch for member in self.members)
-        self.steps, count = schedule_of(fits[0], epoch=self.epoch)
-        #: Step -> numbers of the evaluations after it, from 1.
-        self.evaluations = evaluations_at(self.steps, count=count)
-        self.model = self.way.trained(self.members[0].learning, self.members[0].training_rows())
+        self.epoch = epoch_of(fits)
+        #: `evaluations`: step -> numbers of the evaluations after it, from 1.
+        self.steps, self.evaluations = schedule_of(fits[0], epoch=self.epoch)
+        for member in self.members:
+            member.start()
+        models = [member.model for member in self.members]
         if len(fits) > 1:
-            self.model = JointModel([member.model for member in self.members]).to(first_device()).eval()
+            model: nn.Module = JointModel(models).to(first_device()).eval()
+        else:
+            model = self.way.trained(models[0], taught=bool(self.members[0].taught[1]))
         #: Settings of the training loop.
         self.training = self.way.training(self.settings)
-        self.state = self._fresh_state()
-        self.curve = Curve(title_of(fits), total=self.steps, points=CURVE_POINTS)
-
-    def _fresh_state(self) -> TrainingState:
-        groups = self.way.groups(
-            [member.model for member in self.members],
-            self.settings,
-            unfreeze_every=steps_between(self.settings.unfreeze_epochs, epoch=self.epoch),
-        )
-        return TrainingState.fresh(self.model, groups, settings=self.training, precision=self.fits[0].precision)
+        every = steps_between(self.settings.unfreeze_epochs, epoch=self.epoch)
+        groups = self.way.groups(models, self.settings, unfreeze_every=every)
+        self.state = TrainingState.fresh(model, groups, settings=self.training, precision=fits[0].precision)
+        if stored is None:
+            self._evaluate([0], None)
+            return
+        for index, member in enumerate(self.members):
+            member.restore(below(_prefix(index), stored.tensors), stored.numbers["records"][index])
+        state = {name: value for name, value in stored.tensors.items() if not name.startswith("member.")}
+        self.state.restore(state, stored.numbers["state"], world=World(device=first_device()))
 
     def of_members(self, tensors: Callable[[Member], Mapping[str, Tensor]]) -> dict[str, Tensor]:
         return {
@@ -429,29 +402,9 @@ class Run:
             for name, value in tensors(member).items()
         }
 
-    def start(self) -> None:
-        """Train each head on the frozen encoder's features, and score it as epoch 0."""
-        for member in self.members:
-            member.start()
-        self.state = self._fresh_state()  # training the heads has made them trainable
-        self._evaluate([0], None)
-        for member in self.members:
-            member.model.head.penalty *= self.way.penalty_factor(
-                labelled=len(member.rows.labelled), taught=len(member.training_rows().taught)
-            )
-
     def _evaluate(self, numbers: Sequence[int], loss: float | None) -> None:
         for member in self.members:
-            member.evaluate(self.state, numbers=numbers, epoch=self.epoch, loss=loss)
-        self.curve.add(self.state.step, **dev_scores(self.fits, [member.record for member in self.members]))
-
-    def resume(self, tensors: Mapping[str, Tensor], numbers: Mapping[str, Any]) -> None:
-        for index, member in enumerate(self.members):
-            member.restore(
-                below(_prefix(index), tensors), numbers["records"][index], penalty=numbers["penalties"][index]
-            )
-        state = {name: value for name, value in tensors.items() if not name.startswith("member.")}
-        self.state.restore(state, numbers["state"], world=World(device=first_device()))
+            member.evaluate(self.state.step, numbers=numbers, epoch=self.epoch, loss=loss)
 
     def train(self, store: CheckpointStore) -> None:
         """The remaining steps, up to the last evaluation at which a task ends."""
@@ -460,7 +413,8 @@ class Run:
             return
         world = World(device=first_device())
         began = saved = time.perf_counter()
-        before = self.members[0].record["seconds"]
+        first = self.members[0].record
+        before, curve = first["seconds"], Curve(title_of(self.fits), total=self.steps, points=CURVE_POINTS)
         reports = train(
             self.state,
             self._sampler(),
@@ -478,9 +432,9 @@ class Run:
                 member.record["tokens"] += report.tokens
                 member.record["steps"] = report.step
                 member.record["seconds"] = before + now - began
-            self.curve.step(
+            curve.step(
                 report.step,
-                tokens=self.members[0].record["tokens"],
+                tokens=first["tokens"],
                 seconds=now - began,
                 loss=report.loss,
                 rate=report.rate,
@@ -512,11 +466,7 @@ class Run:
         )
 
     def _checkpoint(self, store: CheckpointStore, world: World) -> None:
-        numbers = {
-            "state": self.state.numbers(),
-            "records": [member.record for member in self.members],
-            "penalties": [member.model.head.penalty for member in self.members],
-        }
+        numbers = {"state": self.state.numbers(), "records": [member.record for member in self.members]}
         store.save(self.state.step, self.state.tensors(world) | self.of_members(Member.tensors), numbers)
 
 
@@ -564,19 +514,15 @@ class TaskMixture(Sampler):
         uniform = counter_rng(seed, "tasks").random(steps)
         last = len(samplers) - 1
         self.tasks = np.minimum(np.searchsorted(np.cumsum(probabilities), uniform, side="right"), last)
-        #: (steps + 1, tasks) number of batches of each task before a step.
-        taken = np.cumsum(self.tasks[:, None] == np.arange(len(samplers)), axis=0)
-        self.before = np.concatenate([np.zeros((1, len(samplers)), dtype=np.int64), taken])
+        #: Number of a step's batch in the task's own sampler.
+        self.own = (np.cumsum(self.tasks[:, None] == np.arange(last + 1), axis=0) - 1)[np.arange(steps), self.tasks]
 
     def batch(self, step: int, rank: int = 0, world: int = 1) -> Batch:
         task = int(self.tasks[step])
-        batch = self.samplers[task].batch(int(self.before[step, task]), rank, world)
-        return batch | {"task": torch.tensor(task)}
+        return self.samplers[task].batch(int(self.own[step]), rank, world) | {"task": torch.tensor(task)}
 
-    def tokens_before(self, step: int) -> int:
-        return sum(
-            sampler.tokens_before(int(count)) for sampler, count in zip(self.samplers, self.before[step], strict=True)
-        )
+    def tokens(self, step: int) -> int:
+        return self.samplers[self.tasks[step]].tokens(int(self.own[step]))
 
 
 class JointModel(nn.Module):
@@ -590,31 +536,17 @@ class JointModel(nn.Module):
         return model.losses(batch)
 
 
-def dev_scores(fits: Fits, records: Sequence[Mapping[str, Any]], *, point: int = -1) -> dict[str, float]:
-    """The primary metric of each task at a point of its curve, by the name of the quantity in monitoring; a single task
-    is not named."""
-    names = [f"{fit.job.examples.name}_" if len(fits) > 1 else "" for fit in fits]
-    return {
-        f"dev_{name}{record['score']}": record["curve"][point][record["score"]]
-        for name, record in zip(names, records, strict=True)
-        if record["curve"]
-    }
-
-
-def schedule_of(fit: Fit, *, epoch: int) -> tuple[int, int]:
-    """Number of steps of a training, and of its evaluations; `epoch`: steps per epoch, over all tasks."""
+def schedule_of(fit: Fit, *, epoch: int) -> tuple[int, dict[int, list[int]]]:
+    """Number of steps of a training; and step -> numbers of the evaluations after it, from 1, which are evenly spaced
+    over all steps. `epoch`: steps per epoch, over all tasks."""
     taught = 0
     if fit.teachers and fit.texts is not None:
         taught = int(read_manifest(fit.texts, kind=UNLABELLED).facts["rows"])
-    return fit.way.steps(fit.settings, epoch=epoch, taught=taught), fit.way.evaluations(fit.settings)
-
-
-def evaluations_at(steps: int, *, count: int) -> dict[int, list[int]]:
-    """Step -> numbers of the evaluations after it, from 1; they are evenly spaced over all steps."""
-    result: dict[int, list[int]] = {}
+    steps, count = fit.way.steps(fit.settings, epoch=epoch, taught=taught), fit.way.evaluations(fit.settings)
+    evaluations: dict[int, list[int]] = {}
     for number in range(1, count + 1):
-        result.setdefault(max(1, round(steps * number / count)), []).append(number)
-    return result
+        evaluations.setdefault(max(1, round(steps * number / count)), []).append(number)
+    return steps, evaluations
 
 
 def steps_between(epochs: float, *, epoch: int) -> int:

@@ -24,7 +24,7 @@ FILE: Final = "labels.safetensors"
 
 def name_of(fit: Fit) -> str:
     """Name of the predictions of a run, and of those that a run learns from."""
-    return f"{fit.budget}.{fit.seed}.{'all' if fit.fold is None else fit.fold}"
+    return f"{fit.budget}.{fit.seed}.{fit.part}"
 
 
 def read_soft_labels(files: Sequence[Path], name: str) -> list[Target]:

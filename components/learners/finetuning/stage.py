@@ -30,30 +30,25 @@ from components.learners.finetuning.fit import (
     below,
     build,
     is_trained,
-    training_features,
 )
 from components.learners.finetuning.runs import MODEL, result
 from components.learners.finetuning.soft_labels import KIND as SOFT_LABELS
-from components.learners.finetuning.words import at_chosen, with_words
+from components.learners.finetuning.words import with_words
 from components.learners.task_models.classifier import (
     AveragedClassifier,
     TextClassifier,
     load_classifier,
-    write_files,
 )
-from components.learners.task_models.fixed_batches import FixedBatches
-from components.learners.task_models.heads import CalibratedHead
 from components.learners.task_models.inputs import share_cut
 from components.learners.task_models.kinds import find_task
-from components.learners.task_models.model import TaskModel, answers
 from components.learners.ways import way_of, ways_of
 from components.models.encoder import KIND as ENCODER
 from components.models.encoder import TOKENIZER, architecture_of, family_of
 from components.settings.finetune import FinetuneSettings, Way
 from components.settings.systems import FROZEN
-from components.tokenization import Tokenizer, load_tokenizer
+from components.tokenization import load_tokenizer
 from components.training.checkpoint import fingerprint
-from components.training.precision import choose, first_device, product_size
+from components.training.precision import Precision, choose, first_device, product_size
 
 #: Targets of rows, and answers of a model that has not learned from them.
 HeldOut = tuple[Sequence[Target], Sequence[Answer]]
@@ -110,9 +105,7 @@ def write_results_of(directory: Path, runs: Mapping[str, Sequence[Trained]], *, 
     splits = {name: read_split(job.examples, name) for name in named}
     results = []
     for start, of_start in runs.items():
-        outputs = sorted(
-            map(completed, of_start), key=lambda each: (each.fit.budget == ALL, each.fit.budget, each.fit.seed)
-        )
+        outputs = sorted(map(completed, of_start), key=_order)
         largest = [output for output in outputs if output.fit.budget == outputs[-1].fit.budget]
         part = directory / f"classifier{FROZEN if start.endswith(FROZEN) else ''}"
         temperature = _write_classifier(part, largest, job=job, start=start)
@@ -143,26 +136,34 @@ def _order(trained: Trained) -> tuple[bool, int, int]:
 
 def completed(trained: Trained) -> Trained:
     """With calibrated probabilities, and with words beside the encoder."""
-    rows, answers, record, temperature = rows_of(trained), trained.answers, trained.record, 1.0
+    rows, answers, temperature = trained.fit.whole, trained.answers, 1.0
     name, judged = rows.judged
     if labels := rows.scoring.shares:
         temperature, of_judged = calibrated(rows.scoring, judged.targets, answers[name], folds=rows.folds)
         test = tempered(answers["test"], temperature, exclusive=labels == "exclusive")
         answers = {name: of_judged, "test": test}
-    if temperature != 1:
-        scores = rows.score(answers[name])
-        record = record | (at_chosen(record, scores) if name == "dev" else {"selected": scores})
-    return with_words(replace(trained, answers=answers, record=record, temperature=temperature))
+    answers, part, described = with_words(trained.fit, rows, answers)
+    record, scores = trained.record | described, rows.score(answers[name])
+    if name != "dev":
+        record["selected"] = scores
+    elif temperature != 1 or part is not None:
+        record |= at_chosen(record, scores)
+    return replace(trained, answers=answers, record=record, temperature=temperature, part=part)
 
 
-def rows_of(trained: Trained) -> Rows:
-    """All rows of the label budget."""
-    return replace(trained.fit, fold=None, folds=0).rows()
+def at_chosen(record: Mapping[str, Any], scores: Mapping[str, float]) -> dict[str, Any]:
+    """Entries of a run's record: `curve`, with these scores at the chosen point, and `chosen`, the index of that point.
+    Without the index, a point with higher scores would count as the chosen one."""
+    curve = [dict(point) for point in record["curve"]]
+    best = max(range(len(curve)), key=lambda index: curve[index][record["score"]])
+    chosen = record.get("chosen", best)
+    curve[chosen] |= scores
+    return {"curve": curve, "chosen": chosen}
 
 
 def _served(directory: Path, outputs: Sequence[Trained], test: Split, temperature: float) -> list[Answer] | None:
     """The answers of the stored average to the test rows; None if they are the mean of the seeds' answers."""
-    scoring = rows_of(outputs[0]).scoring
+    scoring = outputs[0].fit.whole.scoring
     if len(outputs) == 1:
         return None
     if not scoring.averages:
@@ -188,7 +189,7 @@ def _write_classifier(directory: Path, outputs: Sequence[Trained], *, job: Finet
             "precision": fit.precision,
             **abstention_facts(kind, held_out),
         },
-        beside=partial(write_domain, kind=kind, rows=rows_of(outputs[0]).whole),
+        beside=partial(write_domain, kind=kind, rows=outputs[0].fit.whole.whole),
         average=average if threshold is None else {"threshold": threshold},
     )
     return temperature
@@ -198,18 +199,16 @@ def _threshold(outputs: Sequence[Trained]) -> float | None:
     """The threshold of the average, by the rows that choices are made on; None: its head has none, or the trainings
     have fewer than two such rows in common. Out of fold there is no average: a row has the mean scores of its members,
     and the span of the member that is the surest."""
-    fit, rows = outputs[0].fit, rows_of(outputs[0])
+    fit, rows = outputs[0].fit, outputs[0].fit.whole
     head = fit.task.head(fit.settings, 1, rows.labels)
-    if not isinstance(head, CalibratedHead):
+    if head.calibration is None:
         return None
     if rows.folds is None:
-        members = [TextClassifier(*_classifier(output), fit.precision) for output in outputs]
-        average = AveragedClassifier(members).on(first_device())
-        head = average.decoder
-        assert isinstance(head, CalibratedHead)
-        head.calibrate(lambda: average.answer(rows.dev.fields), per_row(rows.scoring, rows.dev))
-        return head.calibration
-    drawn = [rows_of(output).drawn for output in outputs]
+        average = AveragedClassifier(list(map(_classifier, outputs))).on(first_device())
+        average.decoder.decides = False
+        average.decoder.calibrate(average.answer(rows.dev.fields), per_row(rows.scoring, rows.dev))
+        return average.decoder.calibration
+    drawn = [output.fit.whole.drawn for output in outputs]
     common = reduce(np.intersect1d, drawn)
     if len(common) < 2:
         return None
@@ -219,7 +218,7 @@ def _threshold(outputs: Sequence[Trained]) -> float | None:
     surest = (of_members[..., 2] - of_members[..., 3]).argmax(0)
     raw = of_members.mean(0)
     raw[:, :2] = of_members[surest, np.arange(len(common)), :2]
-    head.calibrate(lambda: list(raw), per_row(rows.scoring, rows.whole.take(common)))
+    head.calibrate(list(raw), per_row(rows.scoring, rows.whole.take(common)))
     return head.calibration
 
 
@@ -228,7 +227,7 @@ def _averaged(outputs: Sequence[Trained]) -> tuple[float, list[HeldOut]]:
     answer out of fold, or, where it has read nothing that belongs to the row, of its final model. The answers to the
     rows of a fold are at the temperature of the other folds. Kinds without probabilities of labels have each member's
     rows and answers."""
-    of_seeds = [rows_of(output) for output in outputs]
+    of_seeds = [output.fit.whole for output in outputs]
     rows, name = of_seeds[0], of_seeds[0].judged[0]
     judged = [output.answers[name] for output in outputs]
     alone: list[HeldOut] = [(each.judged[1].targets, given) for each, given in zip(of_seeds, judged, strict=True)]
@@ -238,12 +237,12 @@ def _averaged(outputs: Sequence[Trained]) -> tuple[float, list[HeldOut]]:
     if rows.folds is not None:
         union = np.unique(np.concatenate([each.drawn for each in of_seeds]))
         by_row = [_answers_to(union, output, each, name) for output, each in zip(outputs, of_seeds, strict=True)]
-        kept = np.asarray([row for row in union.tolist() if all(row in each for each in by_row)], dtype=np.int64)
+        kept = sorted(set(by_row[0]).intersection(*by_row[1:]))
         if len(kept) < 2:
             return 1.0, alone
         targets = [rows.whole.targets[row] for row in kept]
-        folds = run_folds(outputs[0].fit.facts, rows.whole, kept, seed=outputs[0].fit.seed)
-        judged = [[each[row] for row in kept.tolist()] for each in by_row]
+        folds = run_folds(outputs[0].fit.facts, rows.whole, np.asarray(kept), seed=outputs[0].fit.seed)
+        judged = [[each[row] for row in kept] for each in by_row]
     temperature, held_out = calibrated(rows.scoring, targets, mean_answers(judged), folds=folds)
     return temperature, [(targets, held_out)]
 
@@ -254,41 +253,28 @@ def _answers_to(wanted: NDArray[np.int64], trained: Trained, rows: Rows, name: s
     result = dict(zip(rows.drawn.tolist(), trained.answers[name], strict=True))
     read = rows.whole.belonging(rows.drawn)
     others = [row for row in wanted.tolist() if row not in result and rows.whole.digests[row] not in read]
-    if not others:
-        return result
-    fit, (classifier, tokenizer), fields = trained.fit, _classifier(trained), rows.whole.take(others).fields
-    if fit.trained and trained.is_frozen:
-        table = training_features(fit, rows.whole, np.asarray(others))
-        raw = FixedBatches(classifier).decide(table)
-    else:
-        encoded = fit.encode(classifier, tokenizer, fields)
-        raw = answers(classifier.to(first_device()), encoded, precision=fit.precision)
-    raw = tempered(raw, trained.temperature, exclusive=rows.scoring.shares == "exclusive")
-    return result | dict(zip(others, raw if trained.part is None else trained.part.combined(fields, raw), strict=True))
+    if others:
+        answers = _classifier(trained).on(first_device()).answer(rows.whole.take(others).fields)
+        result |= zip(others, answers, strict=True)
+    return result
 
 
-def _classifier(trained: Trained) -> tuple[TaskModel, Tokenizer]:
+def _classifier(trained: Trained) -> TextClassifier:
+    """The finished model of a training, as it is stored."""
     # The weights of all trainings together may exceed memory.
     tensors, _ = result(trained.fits, trained.task)
-    classifier, tokenizer = build(trained.fit)
-    classifier.load_state_dict(below(MODEL, tensors))
-    return classifier.eval(), tokenizer
+    fit, (model, tokenizer) = trained.fit, build(trained.fit)
+    model.load_state_dict(below(MODEL, tensors))
+    # The head of the best weights may have been fitted to features, in float32.
+    head_precision: Precision | None = "float32" if trained.is_frozen or fit.way.refits_head else None
+    return TextClassifier(
+        model.eval(), tokenizer, fit.precision, head_precision, trained.temperature, words=trained.part
+    )
 
 
 def _write(trained: Trained, directory: Path) -> None:
-    fit = trained.fit
-    # The head of the best weights may have been fitted to features, in float32.
-    fitted = trained.is_frozen or fit.way.refits_head
-    write_files(
-        directory,
-        _classifier(trained)[0],
-        family=family_of(fit.job.encoder),
-        tokenizer=fit.job.encoder / TOKENIZER,
-        precision=fit.precision,
-        head_precision="float32" if fitted else None,
-        temperature=trained.temperature,
-        words=trained.part,
-    )
+    encoder = trained.fit.job.encoder
+    _classifier(trained).write(directory, family=family_of(encoder), tokenizer=encoder / TOKENIZER)
 
 
 def for_start(settings: FinetuneSettings, *, trained: bool) -> FinetuneSettings:
@@ -317,7 +303,7 @@ def fit_maker(
 ) -> Callable[[int, int], Fit]:
     """The training of one task, as a function of label budget (rows per stratum; -1 for all) and seed. With `texts`, it
     learns the predictions of their `teachers`, if it is of the way that does so."""
-    facts, storage = read_facts(job.examples), job.cluster.storage
+    facts, cluster = read_facts(job.examples), job.cluster
     # By the architecture without the vocabulary, so that all starts of a family have the same precision.
     size = product_size(architecture_of(job.encoder))
     precision = choose(job.settings.training.precision, device=first_device(), size=size)
@@ -335,15 +321,14 @@ def fit_maker(
         "texts": texts and read_manifest(texts, kind=UNLABELLED).digest,
         "teachers": [read_manifest(file.parent, kind=SOFT_LABELS).digest for file in teachers],
     }
-    storage = storage if "://" in storage else str(Path(storage).absolute())
-    tables = Path(job.cluster.features).absolute()
-    cluster = job.cluster.model_copy(update={"storage": storage})
+    storage = cluster.storage if "://" in cluster.storage else str(Path(cluster.storage).absolute())
+    places = cluster.model_copy(update={"storage": storage, "features": str(Path(cluster.features).absolute())})
     paths = {name: value.absolute() for name, value in job if isinstance(value, Path)}
-    own = job.model_copy(update=paths | {"settings": settings, "cluster": cluster})
+    own = job.model_copy(update=paths | {"settings": settings, "cluster": places})
 
     def fit(budget: int, seed: int) -> Fit:
         key = f"finetune-{fingerprint(**inputs, budget=budget, seed=seed)}"
-        return Fit(own, budget, seed, precision, key, tables, texts, tuple(teachers))
+        return Fit(own, budget, seed, precision, key, texts, tuple(teachers))
 
     return fit
 

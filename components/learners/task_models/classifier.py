@@ -35,7 +35,7 @@ from components.data.tasks.members import ENCODER, KIND, encoder_of, members_of
 from components.learners.task_models.base import Encoded, most_pieces
 from components.learners.task_models.features import FeatureTable
 from components.learners.task_models.fixed_batches import FixedBatches
-from components.learners.task_models.heads import CalibratedHead, FixedNorm, Head, TextHead
+from components.learners.task_models.heads import FixedNorm, Head, TextHead
 from components.learners.task_models.inference_weights import why_not_quantised
 from components.learners.task_models.inputs import plain_pieces
 from components.learners.task_models.kinds import find_task
@@ -43,14 +43,14 @@ from components.learners.task_models.model import TaskModel, computing
 from components.learners.task_models.words_part import WordsPart
 from components.models.base import LanguageModel
 from components.models.encoder import Encoder, load_encoder, load_weights, save_encoder, save_weights
-from components.settings.finetune import FinetuneSettings
+from components.settings.finetune import KEYS_OF_WAYS, FinetuneSettings
 from components.settings.tasks import has
 from components.tokenization import Tokenizer
 from components.tokenization.special import UNK
 from components.training.precision import Precision
 
 #: Settings of training only, which are not read with a stored model.
-LEARNED_WITH = ("auto", "contrastive", "scratch", "unlabelled", "words")
+LEARNED_WITH = (*KEYS_OF_WAYS, "scratch", "unlabelled", "words")
 #: Settings of earlier versions that a model of this version cannot have, and their values without effect.
 REMOVED = {
     "reader": "none", "answering": "linear", "context": 0, "longest_answer": 160, "stride": None, "tagger_hidden": 256,
@@ -153,7 +153,7 @@ class TextClassifier:
                 pieces = plain_pieces([text for (text,) in part], self.tokenizer, most)
                 answers += self.with_words(part, self.batches.answers_of_sequences(pieces))
             else:
-                answers += self.with_words(part, self.batches.answers(self.encode(part), filled=len(rows) > 1))
+                answers += self.with_words(part, self.batches.of(len(rows)).answers(self.encode(part)))
         return answers
 
     def with_words(self, rows: Sequence[Fields], answers: list[Answer]) -> list[Answer]:
@@ -190,6 +190,24 @@ class TextClassifier:
     def batches(self) -> FixedBatches:
         return FixedBatches(self.model, precision=self.precision, head_precision=self.head_precision, int8=self.int8)
 
+    def write(self, directory: Path, *, family: str, tokenizer: Path) -> None:
+        """Write the files of a classifier. `family`: of the encoder; `tokenizer`: folder of its tokenizer."""
+        config: dict[str, Any] = {
+            "kind": self.kind,
+            "settings": self.settings.model_dump(mode="json"),
+            "precision": self.precision,
+        }
+        if self.head_precision not in (None, self.precision):
+            config["head_precision"] = self.head_precision
+        if self.temperature != 1:
+            config["temperature"] = self.temperature
+        if self.words is not None:
+            config["words"] = self.words.write(directory)
+        (directory / "config.json").write_text(json.dumps(config, indent=1, sort_keys=True) + "\n")
+        (directory / "labels.json").write_text(json.dumps(self.labels, ensure_ascii=False, indent=1) + "\n")
+        save_weights(directory / "head.safetensors", _AboveEncoder(self.model))
+        save_encoder(directory / ENCODER, family=family, model=self.encoder, tokenizer=tokenizer)
+
     def predict(self, texts: Sequence[str], batch_size: int = ROWS) -> NDArray[np.float32]:
         """Probabilities (N, C), for kinds that read one text and predict a probability per label."""
         none = np.zeros((0, len(self.labels)), dtype=np.float32)
@@ -203,34 +221,6 @@ class _AboveEncoder(nn.Module):
         super().__init__()
         self.features = classifier.features
         self.head = classifier.head
-
-
-def write_files(
-    directory: Path,
-    classifier: TaskModel,
-    *,
-    family: str,
-    tokenizer: Path,
-    precision: Precision = "float32",
-    head_precision: Precision | None = None,
-    temperature: float = 1.0,
-    words: WordsPart | None = None,
-) -> None:
-    config: dict[str, Any] = {
-        "kind": classifier.task.kind,
-        "settings": classifier.settings.model_dump(mode="json"),
-        "precision": precision,
-    }
-    if head_precision not in (None, precision):
-        config["head_precision"] = head_precision
-    if temperature != 1:
-        config["temperature"] = temperature
-    if words is not None:
-        config["words"] = words.write(directory)
-    (directory / "config.json").write_text(json.dumps(config, indent=1, sort_keys=True) + "\n")
-    (directory / "labels.json").write_text(json.dumps(classifier.labels, ensure_ascii=False, indent=1) + "\n")
-    save_weights(directory / "head.safetensors", _AboveEncoder(classifier))
-    save_encoder(directory / ENCODER, family=family, model=classifier.encoder, tokenizer=tokenizer)
 
 
 def load_classifier(directory: Path) -> TextClassifier | AveragedClassifier:
@@ -357,8 +347,8 @@ class AveragedClassifier:
             for name, value in states[0].items()
         }
         decoder.load_state_dict(mean)
-        if isinstance(decoder, CalibratedHead) and self.threshold is not None:
-            decoder.set_calibration(self.threshold)
+        if self.threshold is not None:
+            decoder.calibration = self.threshold
         return decoder
 
     def _answers(
@@ -367,24 +357,21 @@ class AveragedClassifier:
         """N answers, and the sketches of the first member."""
         answers: list[Answer] = []
         measured: list[NDArray[np.float32]] = []
-        first, filled = self.members[0], len(rows) > 1
+        first, batches = self.members[0], [member.batches.of(len(rows)) for member in self.members]
         for start in range(0, len(rows), PORTION):
             part = rows[start : start + PORTION]
-            features = [
-                member.batches.table(member.encode(part), filled=filled)
-                for member in self.members[: 1 if self.is_shared else None]
-            ]
-            features *= len(self.members) // len(features)
+            shared = len(batches) if self.is_shared else 1
+            reading = zip(self.members[::shared], batches[::shared], strict=True)
+            features = [each.table(member.encode(part)) for member, each in reading] * shared
             measured += [] if projection is None else sketches(first.model, features[0], projection)
-            of_members = list(zip(self.members, features, strict=True))
-            if self._decodes and len(of_members) > 1:
-                outputs = [member.batches.outputs(of_member) for member, of_member in of_members]
+            if self._decodes and len(batches) > 1:
+                outputs = [each.outputs(table) for each, table in zip(batches, features, strict=True)]
                 means = [torch.stack(of_row).mean(0) for of_row in zip(*outputs, strict=True)]
-                answers += first.batches.decoded(features[0], means, self.decoder)
+                answers += batches[0].decoded(features[0], means, self.decoder)
                 continue
             decided = [
-                member.with_words(part, member.batches.decide(of_member, filled=filled))
-                for member, of_member in of_members
+                member.with_words(part, each.decide(table))
+                for member, each, table in zip(self.members, batches, features, strict=True)
             ]
             answers += self._mean(decided) if len(decided) > 1 else decided[0]
         return answers, measured

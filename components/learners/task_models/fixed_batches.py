@@ -11,6 +11,9 @@ processor, which takes half the time of a full batch: the label is the same, and
 
 Shapes: S sequences of a row, T padded length, U units, F features."""
 
+from __future__ import annotations
+
+import copy
 import math
 import os
 from collections import defaultdict
@@ -126,38 +129,45 @@ class FixedBatches:
         self._converted = bf16 or int8
         self.model = converted(model, bf16=bf16, int8=int8) if self._converted else model
         self._recurrent = model.encoder.attention == "none"
+        #: Whether a batch is filled up with copies.
+        self._filled = True
         # A divisor of the widths of all layers.
         widths = [size for layer in model.encoder.layer_groups()[1:] for part in layer for size in part.shape]
         self._width = math.gcd(model.width, *widths)
 
-    def answers(
-        self, encoded: Sequence[Encoded], *, filled: bool = False, answer: OfOutputs | None = None
-    ) -> list[Answer]:
-        """The answers to N rows; `filled`: also one row is computed in batches of fixed shapes, because it is a part of
-        more rows. `answer`: as of `decide`."""
-        filled = filled or len(encoded) > 1
-        tables = self.tables(encoded, filled=filled)
-        return [each for table in tables for each in self.decide(table, filled=filled, answer=answer)]
+    def of(self, rows: int) -> FixedBatches:
+        """The batches for a request of so many rows: those of one row are not filled up, where this changes no label
+        and probabilities by less than 1e-6."""
+        # In bfloat16 another kernel changes the third digit of a probability, and in float32, with attention or two
+        # directions, the sixth one. Scores of units are no probabilities.
+        exact = self._recurrent and not isinstance(self.model.encoder, BidirectionalModel) and not self._converted
+        if rows > 1 or not exact or self.model.of_units or self.model.device.type != "cpu":
+            return self
+        alone = copy.copy(self)
+        alone._filled = False
+        return alone
 
-    def tables(self, encoded: Sequence[Encoded], *, filled: bool = True) -> Iterator[FeatureTable]:
+    def answers(self, encoded: Sequence[Encoded], *, answer: OfOutputs | None = None) -> list[Answer]:
+        """The answers to N rows; `answer`: as of `decide`."""
+        return [each for table in self.tables(encoded) for each in self.decide(table, answer=answer)]
+
+    def tables(self, encoded: Sequence[Encoded]) -> Iterator[FeatureTable]:
         """The inputs of the head for consecutive parts of the rows.
         Raises OutOfTimeError: the limit of time has passed (`components.core.clock`)."""
         for part in _portions(encoded):
             check_time()
-            rows = self._read(part, filled=filled)
+            rows = self._read(part)
             yield FeatureTable(rows, [row.offsets for row in part]) if self.model.of_units else FeatureTable.of(rows)
 
-    def table(self, encoded: Sequence[Encoded], *, filled: bool = True) -> FeatureTable:
+    def table(self, encoded: Sequence[Encoded]) -> FeatureTable:
         """The inputs of the head for N rows, as of `tables`."""
-        return reduce(FeatureTable.joined, self.tables(encoded, filled=filled), FeatureTable([], []))
+        return reduce(FeatureTable.joined, self.tables(encoded), FeatureTable([], []))
 
-    def decide(self, table: FeatureTable, *, filled: bool = True, answer: OfOutputs | None = None) -> list[Answer]:
-        """The answers to N rows whose features are known, by `Head.answers` or another function of the head's outputs;
-        `filled`: in batches of fixed shapes."""
-        model, of_outputs = self.model, answer or self.model.head.answers
-        return self._of_head(
-            table, lambda vectors, batch: of_outputs(model.outputs(vectors, batch), batch), filled=filled
-        )
+    def decide(self, table: FeatureTable, *, answer: OfOutputs | None = None) -> list[Answer]:
+        """The answers to N rows whose features are known, by `Head.answers` or another function of the head's
+        outputs."""
+        of_outputs = answer or self.model.head.answers
+        return self._of_head(table, lambda vectors, batch: of_outputs(self.model.outputs(vectors, batch), batch))
 
     def outputs(self, table: FeatureTable) -> list[Tensor]:
         """The outputs of the head for the sequences of each of N rows."""
@@ -168,21 +178,13 @@ class FixedBatches:
 
         return self._of_head(table, of_batch)
 
-    def _of_head(self, table: FeatureTable, function: OfBatch, *, filled: bool = True) -> list[Any]:
+    def _of_head(self, table: FeatureTable, function: OfBatch) -> list[Any]:
         def compute(key: tuple[int, int], rows: Sequence[int]) -> Sequence[Any]:
             kept, batch = self._head_inputs(table, rows, units=key[1])
             with self._computing(self.head_precision):
                 return function(kept if self.model.keeps_rows else self.model.above(kept, batch["rows"]), batch)
 
-        keys = self._head_keys(table)
-        return self._compute(range(len(table)), keys, self._head_rows, compute, filled=filled)
-
-    @property
-    def _may_be_alone(self) -> bool:
-        # In bfloat16 another kernel changes the third digit of a probability, and in float32, with attention or two
-        # directions, the sixth one. Scores of units are no probabilities.
-        exact = self._recurrent and not isinstance(self.model.encoder, BidirectionalModel) and not self._converted
-        return exact and not self.model.of_units and self.model.device.type == "cpu"
+        return self._compute(range(len(table)), self._head_keys(table), self._head_rows, compute)
 
     @property
     def reads_bags(self) -> bool:
@@ -206,7 +208,7 @@ class FixedBatches:
 
     # -- the two steps -----------------------------------------------------------------------------------------------
 
-    def _read(self, encoded: Sequence[Encoded], *, filled: bool) -> list[list[Vectors]]:
+    def _read(self, encoded: Sequence[Encoded]) -> list[list[Vectors]]:
         """The vectors of each sequence of N rows; one vector if they are combined without parameters."""
         sequences = [part for row in encoded for part in zip(row.pieces, row.segments, row.units, strict=True)]
         if self.reads_bags:
@@ -215,7 +217,7 @@ class FixedBatches:
         else:
             most = self.model.encoder.max_tokens
             lengths = [padded_length(len(pieces), most) for pieces, _, _ in sequences]
-            vectors = self._compute(sequences, lengths, self._rows, self._encode, filled=filled)
+            vectors = self._compute(sequences, lengths, self._rows, self._encode)
         ends = np.cumsum([0, *(len(row.pieces) for row in encoded)])
         of_rows = [vectors[start:end] for start, end in pairwise(ends)]
         if self.model.keeps_rows:
@@ -283,12 +285,9 @@ class FixedBatches:
         keys: Sequence[Any],
         rows_of: Callable[[Any], int],
         function: Callable[[Any, Sequence[Item]], Sequence[Result]],
-        *,
-        filled: bool,
     ) -> list[Result]:
-        """Apply a function to batches of items with the same key, `rows_of(key)` each, or if they are not `filled` at
+        """Apply a function to batches of items with the same key, `rows_of(key)` each, or if they are not filled up at
         most so many; results in order."""
-        filled = filled or not self._may_be_alone
         groups: dict[Any, list[int]] = defaultdict(list)
         for index, key in enumerate(keys):
             groups[key].append(index)
@@ -300,7 +299,7 @@ class FixedBatches:
 
         def batch(job: tuple[Any, list[int]]) -> Sequence[Result]:
             key, part = job
-            copies = [items[part[0]]] * (rows_of(key) - len(part) if filled else 0)
+            copies = [items[part[0]]] * (rows_of(key) - len(part) if self._filled else 0)
             return function(key, [*(items[index] for index in part), *copies])[: len(part)]
 
         results: dict[int, Result] = {}

@@ -120,9 +120,13 @@ class Head(nn.Module, ABC):
 
     Attributes:
         penalty: weight of the L2 penalty in `loss`, for heads with one; set when the head is fitted on frozen features.
+        calibration: the parameter that `calibrate` fits; None: there is none.
+        decides: whether `answers` applies it.
     """
 
     penalty: float = 0.0
+    calibration: float | None = None
+    decides: bool = True
 
     def prepare(self, targets: Sequence[NDArray[np.float64]]) -> None:
         """Called with the N training targets before training, for statistics such as their range."""
@@ -148,18 +152,12 @@ class Head(nn.Module, ABC):
 
     def calibrate(
         self,
-        answer: Callable[[], list[NDArray[np.float32]]],
+        raw: list[NDArray[np.float32]],
         score: Callable[[list[NDArray[np.float32]]], NDArray[np.float64]],
     ) -> list[NDArray[np.float32]]:
-        """Fit parameters without gradient (a threshold) on dev; they are stored with the weights.
-
-        Args:
-            score: answers on dev -> (N,) primary metric of each row.
-
-        Returns:
-            The answers on dev with the fitted parameters.
-        """
-        return answer()
+        """Fit a parameter without gradient (a threshold), which is stored with the weights, to the answers to N rows
+        without it; returns the answers with it. `score`: answers -> (N,) primary metric of each row."""
+        return raw
 
 
 def dropouts_of(settings: FinetuneSettings) -> tuple[float, float]:
@@ -240,21 +238,6 @@ class TextHead(Head):
     def forward(self, features: Tensor, lengths: Tensor | None = None) -> Tensor:
         """(S, F) -> (S, C)."""
         return self.output(self.hidden(self.dropout(self.norm(features))))
-
-
-class CalibratedHead(TextHead):
-    """A head with a parameter that `calibrate` fits; `decides`: whether `answers` applies it."""
-
-    decides: bool = True
-
-    @property
-    @abstractmethod
-    def calibration(self) -> float:
-        """The parameter that calibrates the head."""
-
-    @abstractmethod
-    def set_calibration(self, value: float) -> None:
-        """Set the parameter to one that another instance has fitted."""
 
 
 class ImitatingHead(TextHead):

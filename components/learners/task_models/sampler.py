@@ -117,24 +117,17 @@ class EpochSampler(Sampler):
         self.lengths, self.sizes = lengths, sizes
         self.batch_size, self.seed, self.purpose = batch_size, seed, purpose
         self.epoch_steps = -(-len(sizes) // batch_size)
-        #: Current epoch: index, batches, and number of tokens before each batch.
-        self._epoch: tuple[int, list[NDArray[np.int64]], NDArray[np.int64]] = (-1, [], sizes[:0])
+        #: Current epoch: index, and batches.
+        self._epoch: tuple[int, list[NDArray[np.int64]]] = (-1, [])
 
     def rows(self, step: int) -> NDArray[np.int64]:
         epoch, index = divmod(step, self.epoch_steps)
         if self._epoch[0] != epoch:
-            batches = self._batches(counter_rng(self.seed, self.purpose, epoch))
-            before = np.cumsum([0, *(int(self.sizes[rows].sum()) for rows in batches)])
-            self._epoch = (epoch, batches, before)
+            self._epoch = epoch, self._batches(counter_rng(self.seed, self.purpose, epoch))
         return self._epoch[1][index]
 
-    def tokens_before(self, step: int) -> int:
-        epochs, index = divmod(step, self.epoch_steps)
-        begun = 0
-        if index:
-            self.rows(step)
-            begun = int(self._epoch[2][index])
-        return epochs * int(self.sizes.sum()) + begun
+    def tokens(self, step: int) -> int:
+        return int(self.sizes[self.rows(step)].sum())
 
     def _batches(self, rng: np.random.Generator) -> list[NDArray[np.int64]]:
         order, size = rng.permutation(len(self.sizes)), self.batch_size

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from components.data.scoring.answers import NEVER, apply_threshold, best_threshold, refused
-from components.learners.task_models.heads import CalibratedHead, dropouts_of
+from components.learners.task_models.heads import TextHead, dropouts_of
 from components.learners.task_models.pooling import Inside, mask
 from components.models.base import Batch
 from components.models.layers.host import is_fixed, on_host
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 LONGEST_ANSWER: Final = 160
 
 
-class Answering(CalibratedHead):
+class Answering(TextHead):
     """Scores of starts and ends.
 
     Args:
@@ -84,28 +84,25 @@ class Answering(CalibratedHead):
         first = np.flatnonzero(np.diff(rows, prepend=-1))
         best = spans[order[first]]
         result = np.column_stack([best, np.minimum.reduceat(none, first)]).astype(np.float32)
-        result[:, 3] += float(self.threshold)
-        return apply_threshold(result) if self.decides else list(result)
+        return self._decided(result) if self.decides else list(result)
 
-    def calibrate(
-        self, answer: Callable[[], list[Answer]], score: Callable[[list[Answer]], NDArray[np.float64]]
-    ) -> list[Answer]:
+    def calibrate(self, raw: list[Answer], score: Callable[[list[Answer]], NDArray[np.float64]]) -> list[Answer]:
         """Fit the threshold that maximises the mean score; returns the answers with it."""
-        self.threshold.zero_()
-        decides, self.decides = self.decides, False
-        raw = np.stack(answer())
-        self.decides = decides
-        without = [refused(row) for row in raw]
-        margin = raw[:, 2].astype(np.float64) - raw[:, 3]
-        self.threshold.fill_(best_threshold(margin, score(list(raw)), score(without)))
-        raw[:, 3] += float(self.threshold)
-        return apply_threshold(raw)
+        rows = np.stack(raw)
+        margin = rows[:, 2].astype(np.float64) - rows[:, 3]
+        self.calibration = best_threshold(margin, score(list(rows)), score([refused(row) for row in rows]))
+        return self._decided(rows)
+
+    def _decided(self, rows: NDArray[np.float32]) -> list[Answer]:
+        rows[:, 3] += float(self.threshold)
+        return apply_threshold(rows)
 
     @property
     def calibration(self) -> float:
         return float(self.threshold)
 
-    def set_calibration(self, value: float) -> None:
+    @calibration.setter
+    def calibration(self, value: float) -> None:
         self.threshold.fill_(value)
 
 

@@ -1,15 +1,14 @@
 """What a way to learn from labels decides about a run: what is trained, on which batches, for how many steps."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from torch import nn
 
 from components.data.tasks.data import Target
 from components.learners.task_models.base import Encoded, Task
-from components.learners.task_models.features import FeatureTable
 from components.learners.task_models.model import TaskModel
 from components.learners.task_models.sampler import ExampleSampler
 from components.settings.finetune import FinetuneSettings
@@ -21,18 +20,18 @@ from components.training.windows import Sampler
 
 @dataclass(frozen=True)
 class TrainingRows:
-    """The rows that a run learns from; what is not needed is not computed.
+    """The rows that a run learns from.
 
-    `targets`, `encoded` (piece ids) and `features` (before training) are of the labelled rows, then of the names of the
-    labels if they are training texts. `taught`: predictions of teachers for further texts, `taught_encoded`."""
+    `targets` and `inputs` (piece ids, or features before training if the encoder is not trained) are of the labelled
+    rows, then of the names of the labels if they are training texts. `taught`: predictions of teachers for further
+    texts, `taught_inputs`."""
 
     model: TaskModel
     seed: int
     targets: Sequence[Target]
-    encoded: Callable[[], Sequence[Encoded]]
-    features: Callable[[], FeatureTable]
-    taught: Sequence[Target]
-    taught_encoded: Callable[[], Sequence[Encoded]]
+    inputs: Any
+    taught: Sequence[Target] = ()
+    taught_inputs: Sequence[Encoded] = ()
 
     @property
     def settings(self) -> FinetuneSettings:
@@ -90,9 +89,9 @@ class Way:
         """The part of a model whose best weights are stored."""
         return model
 
-    def trained(self, stored: nn.Module, rows: TrainingRows) -> nn.Module:
-        """The module of the training loop, around the part that is stored."""
-        return stored
+    def trained(self, model: TaskModel, *, taught: bool) -> nn.Module:
+        """The module of the training loop; `taught`: whether teachers have labelled texts."""
+        return self.stored(model)
 
     def groups(
         self, models: Sequence[TaskModel], settings: FinetuneSettings, *, unfreeze_every: int
@@ -111,7 +110,7 @@ class Way:
 
     def sampler(self, rows: TrainingRows) -> Sampler:
         return ExampleSampler(
-            rows.encoded(),
+            rows.inputs,
             rows.targets,
             batch_size=rows.settings.training.batch_size,
             seed=counter_seed(rows.seed, "batches"),

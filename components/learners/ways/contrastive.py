@@ -57,8 +57,8 @@ class Contrastive(Way):
     def shortened(self, settings: FinetuneSettings, *, epochs: float) -> FinetuneSettings:
         return settings.model_copy(update={"contrastive": settings.contrastive.model_copy(update={"epochs": epochs})})
 
-    def trained(self, stored: nn.Module, rows: TrainingRows) -> nn.Module:
-        return PairModel(rows.model)
+    def trained(self, model: TaskModel, *, taught: bool) -> nn.Module:
+        return PairModel(model)
 
     def groups(
         self, models: Sequence[TaskModel], settings: FinetuneSettings, *, unfreeze_every: int
@@ -72,7 +72,7 @@ class Contrastive(Way):
 
     def sampler(self, rows: TrainingRows) -> Sampler:
         seed = counter_seed(rows.seed, "batches")
-        return ContrastiveSampler(rows.encoded(), rows.targets, rows=contrastive.ROWS, seed=seed)
+        return ContrastiveSampler(rows.inputs, rows.targets, rows=contrastive.ROWS, seed=seed)
 
 
 class PairModel(nn.Module):
@@ -138,7 +138,6 @@ class ContrastiveSampler(Sampler):
         #: Classes in a step, and rows of each.
         self.width = min(len(self.classes), max(1, rows // 2))
         self.depth = max(2, rows // self.width)
-        self._before = [0]
 
     def rows(self, step: int) -> NDArray[np.int64]:
         result = []
@@ -157,10 +156,8 @@ class ContrastiveSampler(Sampler):
         rows = self.rows(step)[rank::world]
         return collate([self.encoded[row] for row in rows], [self.targets[row] for row in rows])
 
-    def tokens_before(self, step: int) -> int:
-        while len(self._before) <= step:
-            self._before.append(self._before[-1] + int(self.sizes[self.rows(len(self._before) - 1)].sum()))
-        return self._before[step]
+    def tokens(self, step: int) -> int:
+        return int(self.sizes[self.rows(step)].sum())
 
     def _order(self, purpose: str, cycle: int, size: int) -> NDArray[np.int64]:
         return counter_rng(self.seed, purpose, cycle).permutation(size)

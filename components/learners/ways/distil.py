@@ -41,8 +41,8 @@ class Distil(Way):
         """Of the labelled rows, and of the texts beside them."""
         return 6.0 + 6.0 * TAUGHT_ROWS / settings.step_rows
 
-    def trained(self, stored: nn.Module, rows: TrainingRows) -> nn.Module:
-        return DistilledModel(rows.model) if rows.taught else stored
+    def trained(self, model: TaskModel, *, taught: bool) -> nn.Module:
+        return DistilledModel(model) if taught else model
 
     def sampler(self, rows: TrainingRows) -> Sampler:
         labelled = super().sampler(rows)
@@ -50,7 +50,7 @@ class Distil(Way):
         if not rows.taught:
             return labelled
         size, seed = min(len(rows.taught), TAUGHT_ROWS), counter_seed(rows.seed, "taught")
-        taught = ExampleSampler(rows.taught_encoded(), rows.taught, batch_size=size, seed=seed)
+        taught = ExampleSampler(rows.taught_inputs, rows.taught, batch_size=size, seed=seed)
         return DistillationSampler(labelled, taught)
 
     def penalty_factor(self, *, labelled: int, taught: int) -> float:
@@ -68,8 +68,8 @@ class DistillationSampler(Sampler):
         taught = self.taught.batch(step, rank, world)
         return self.labelled.batch(step, rank, world) | {f"{TAUGHT}{name}": value for name, value in taught.items()}
 
-    def tokens_before(self, step: int) -> int:
-        return self.labelled.tokens_before(step) + self.taught.tokens_before(step)
+    def tokens(self, step: int) -> int:
+        return self.labelled.tokens(step) + self.taught.tokens(step)
 
 
 class DistilledModel(nn.Module):

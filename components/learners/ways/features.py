@@ -44,4 +44,4 @@ class Features(Way):
 
     def sampler(self, rows: TrainingRows) -> Sampler:
         size = rows.settings.training.batch_size
-        return FeatureSampler(rows.features(), rows.targets, batch_size=size, seed=counter_seed(rows.seed, "batches"))
+        return FeatureSampler(rows.inputs, rows.targets, batch_size=size, seed=counter_seed(rows.seed, "batches"))
