@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import os
+import threading
+import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -11,8 +14,9 @@ import torch
 
 from components.core.artifacts import MANIFEST
 from components.core.errors import ArtifactError
+from components.data.tasks.examples import read_split
 from components.learners.finetuning import fit
-from components.learners.finetuning.stage import FinetuneJob, finetune
+from components.learners.finetuning.stage import FinetuneJob, finetune, fit_maker
 from components.learners.task_models.features import VECTORS, FeatureTable, cached, read_by_head, trim
 from components.learners.task_models.fixed_batches import FixedBatches, extract
 from components.learners.task_models.heads import ClassificationHead
@@ -124,6 +128,20 @@ def test_a_damaged_table_is_computed_again(file, end, tmp_path):
     assert cached(tmp_path, "a", refuse).matrix()[0].item() == 3.0
 
 
+def test_one_of_several_processes_computes_a_table_and_the_others_wait(tmp_path):
+    begun = threading.Event()
+
+    def slow() -> list[FeatureTable]:
+        begun.set()
+        time.sleep(0.3)
+        return table(1.0)()
+
+    with ThreadPoolExecutor(1) as pool:
+        first = pool.submit(cached, tmp_path, "a", slow)
+        begun.wait()
+        assert cached(tmp_path, "a", refuse).matrix().tolist() == first.result().matrix().tolist() == [[1.0]] * 4
+
+
 def test_a_table_that_another_process_finished_first_is_kept(tmp_path):
     def overtaken():
         cached(tmp_path / "elsewhere", "a", table(1.0))
@@ -189,6 +207,15 @@ def test_all_budgets_seeds_and_heads_share_one_encoding_of_the_texts(job, nothin
     assert len(read) == 3, "how a head learns changes no feature"
     finetune(job("fourth", method="features", pooling="mean"))
     assert len(read) == 6, "another pooling is another table"
+
+
+def test_rows_of_a_seed_and_a_budget_that_only_a_study_has_have_their_features(job):
+    made = job("study")
+    training = fit_maker(made, made.settings)(3, 7)
+    rows, whole = training.rows().drawn, read_split(made.examples, "train")
+    model, tokenizer = fit.build(training)
+    expected = list(FixedBatches(model).tables(training.encode(model, tokenizer, whole.take(rows).fields)))
+    assert training.features("train", rows).matrix().equal(torch.cat([each.matrix() for each in expected]))
 
 
 def test_random_encoders_share_no_features_between_seeds(job, nothing_learned, in_process, monkeypatch):

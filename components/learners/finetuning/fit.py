@@ -202,11 +202,13 @@ class Fit:
 
     @property
     def _training_rows(self) -> NDArray[np.int64]:
-        """Indices, ascending, of the training rows of all budgets, and of all seeds with the same encoder weights."""
+        """Indices, ascending, of the training rows of all budgets, and of all seeds with the same encoder weights. A
+        study may have a budget or a seed that the task has not."""
         facts = self.facts
         strata = strata_of(read_split(self.job.examples, "train"), facts.kind)
-        seeds = facts.seeds if self.trained else [self.seed]
-        drawn = [sample_rows(strata, budget, seed=seed)[0] for budget in facts.budgets for seed in seeds]
+        seeds = {*facts.seeds, self.seed} if self.trained else {self.seed}
+        budgets = {*facts.budgets, self.budget}
+        drawn = [sample_rows(strata, budget, seed=seed)[0] for budget in budgets for seed in seeds]
         return np.unique(np.concatenate(drawn))
 
     @cached_property

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -15,7 +16,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from components.core.artifacts import MANIFEST, is_complete, is_intact, sweep, writing
+from components.core.artifacts import MANIFEST, is_complete, is_intact, locked, sweep, unwritable, writing
 from components.data.tasks.data import Target
 from components.learners.task_models.model import TaskModel
 from components.learners.task_models.sampler import pad, target_batch
@@ -118,8 +119,8 @@ def _grouped(items: Iterable[Any], counts: Iterable[int]) -> list[list[Any]]:
 
 
 def cached(folder: Path, key: str, compute: Callable[[], Iterable[FeatureTable]]) -> FeatureTable:
-    """The table with this key, read from the cache, or computed and written. If two processes compute it at the same
-    time, the first result is kept. A table whose files were altered is computed again.
+    """The table with this key, read from the cache, or computed and written by one process while others wait. A table
+    whose files were altered is computed again.
 
     Args:
         folder: of the cache.
@@ -129,23 +130,40 @@ def cached(folder: Path, key: str, compute: Callable[[], Iterable[FeatureTable]]
     Raises:
         ArtifactError: the table cannot be written.
     """
-    directory = Path(folder) / key
+    directory, lock = Path(folder) / key, Path(folder) / f".{key}.lock"
     if not is_intact(directory, kind=KIND):
-        if is_complete(directory, kind=KIND):
-            shutil.rmtree(directory)
-        with writing(directory, kind=KIND, replace=False) as draft:
-            layouts = []
-            with (draft.path / VECTORS).open("wb") as file:
-                for table in compute():
-                    vectors = table.matrix().numpy()
-                    vectors.tofile(file)
-                    lengths = list(map(len, table.sequences)) if table.of_units else np.zeros(0, dtype=np.int64)
-                    offsets = [each for row in table.offsets for each in row]
-                    layouts.append((table.counts, lengths, np.concatenate(offsets), list(map(len, offsets))))
-            names = ("counts", "lengths", "offsets", "offset_lengths")
-            layout: dict[str, Any] = dict(zip(names, map(np.concatenate, zip(*layouts, strict=True)), strict=True))
-            np.savez(draft.path / LAYOUT, width=vectors.shape[1], **layout)
+        try:
+            lock.parent.mkdir(parents=True, exist_ok=True)
+            with locked(lock):
+                if not is_intact(directory, kind=KIND):
+                    _write(directory, compute)
+        except OSError as error:
+            raise unwritable(directory, error) from error
+        finally:
+            with suppress(OSError):
+                lock.unlink()
     os.utime(directory / MANIFEST)
+    return _read(directory)
+
+
+def _write(directory: Path, compute: Callable[[], Iterable[FeatureTable]]) -> None:
+    if is_complete(directory, kind=KIND):
+        shutil.rmtree(directory)
+    with writing(directory, kind=KIND, replace=False) as draft:
+        layouts = []
+        with (draft.path / VECTORS).open("wb") as file:
+            for table in compute():
+                vectors = table.matrix().numpy()
+                vectors.tofile(file)
+                lengths = list(map(len, table.sequences)) if table.of_units else np.zeros(0, dtype=np.int64)
+                offsets = [each for row in table.offsets for each in row]
+                layouts.append((table.counts, lengths, np.concatenate(offsets), list(map(len, offsets))))
+        names = ("counts", "lengths", "offsets", "offset_lengths")
+        layout: dict[str, Any] = dict(zip(names, map(np.concatenate, zip(*layouts, strict=True)), strict=True))
+        np.savez(draft.path / LAYOUT, width=vectors.shape[1], **layout)
+
+
+def _read(directory: Path) -> FeatureTable:
     with np.load(directory / LAYOUT) as stored:
         counts, lengths = stored["counts"], stored["lengths"]
         offsets = np.split(stored["offsets"], np.cumsum(stored["offset_lengths"])[:-1])
