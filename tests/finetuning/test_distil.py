@@ -274,6 +274,19 @@ def test_a_killed_student_ends_bit_identical(project, monkeypatch):
     assert record["way"] == "distil" and record["best_step"]
 
 
+def test_a_teacher_is_trained_again_as_briefly_as_it_was(project, monkeypatch):
+    """`auto.minutes` had shortened one of its ways."""
+    job = project.teacher()
+    (record,) = distillation.read_records(job.finetuned, start=job.start)
+    record["ways"] = [{"way": "finetune", "epochs": 0.5}, {"way": "features"}]
+    monkeypatch.setattr(distillation, "read_records", lambda *_, **__: [record])
+    trainings = [fit for (fit,) in distillation._labelling(job, texts="")]
+    assert len(trainings) == 1 + len(record.get("by_fold", []))
+    assert {fit.settings.epochs for fit in trainings if fit.settings.method == "finetune"} == {0.5}
+    record["ways"] = []
+    assert all(fit.settings.epochs == job.settings.epochs for (fit,) in distillation._labelling(job, texts=""))
+
+
 def test_kinds_and_taggers_without_soft_predictions_are_refused(project):
     with pytest.raises(ConfigError, match=r"distil.small: things: kind questions has no predictions that a student"):
         distil(project.student("bert", "questions"))

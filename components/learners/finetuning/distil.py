@@ -119,9 +119,12 @@ def _labelling(job: TeachJob, *, texts: str) -> Iterator[Fits]:
     first = next(iter(fits))
     for record in read_records(job.finetuned, start=job.start):
         choices = [{"way": first} | record, *record.get("by_fold", [])]
+        shortened = {each["way"]: each["epochs"] for each in record.get("ways", ()) if "epochs" in each}
         for fold, each in enumerate(choices, start=-1):
             fit, head = fits[each["way"]][record["budget"], record["seed"]], HeadCandidate.recorded(each)
-            key = fingerprint(run=fit.key, texts=texts, head=head, stop=each["stop"])
+            epochs = shortened.get(each["way"])
+            fit = fit if epochs is None else fit.shortened(epochs)
+            key = fingerprint(run=fit.key, texts=texts, head=head, stop=each["stop"], epochs=epochs)
             part = {"fold": None, "folds": 0} if fold < 0 else {"fold": fold, "folds": len(choices) - 1}
             yield (
                 replace(

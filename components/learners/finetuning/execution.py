@@ -424,16 +424,18 @@ class Attempt:
             return result | {"score": None, "tokens": 0, "seconds": 0.0, "share": 1.0}
         record = self.trained[0].record
         spent = {name: record[name] for name in ("tokens", "seconds")}
-        return result | {"score": best_score(record), **spent, "share": round(self.share, 3)}
+        # With which a teacher is trained again.
+        epochs = {} if self.share == 1.0 else {"epochs": self.epochs}
+        return result | {"score": best_score(record), **spent, "share": round(self.share, 3), **epochs}
+
+    @property
+    def epochs(self) -> float:
+        """Of its share of the steps."""
+        return self.share * self.cost.steps / epoch_of(self.fits)
 
     @property
     def shortened(self) -> Fits:
-        if self.share == 1.0:
-            return self.fits
-        (fit,) = self.fits
-        epochs = self.share * self.cost.steps / epoch_of(self.fits)
-        settings = fit.way.shortened(fit.settings, epochs=epochs)
-        return (replace(fit, job=fit.job.model_copy(update={"settings": settings})),)
+        return self.fits if self.share == 1.0 else tuple(fit.shortened(self.epochs) for fit in self.fits)
 
 
 def cost_of(fit: Fit) -> Cost:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Final
@@ -169,6 +169,11 @@ class Fit:
         """
         rows = Rows.of(self.job.examples, self.budget, self.seed, most=self.folds or None)
         return rows if self.fold is None else rows.without(self.fold, further=self.left_out)
+
+    def shortened(self, epochs: float) -> Fit:
+        """The training with fewer epochs, to which `auto.minutes` has limited it."""
+        settings = self.way.shortened(self.settings, epochs=epochs)
+        return replace(self, job=self.job.model_copy(update={"settings": settings}))
 
     def encode(self, model: TaskModel, tokenizer: Tokenizer, rows: Sequence[Fields]) -> list[Encoded]:
         return self.task.encode(rows, tokenizer, model.encoder, self.settings)
