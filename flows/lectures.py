@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from components.core.errors import ConfigError, HeadstartError, nearest
+from components.core.progress import duration
 from components.pipeline import costs
 from components.pipeline.costs import History
 from components.reporting.findings import Findings
@@ -93,14 +94,16 @@ def expected(file: Path, goals: Sequence[str]) -> str:
     plan = replace(plan_to_explain(file), goals=tuple(goals))
     estimates = Spending(settings, root=root).estimates(upcoming(plan, settled=True))
     recorded = History(file.parent, RECORDED).read()
+    machines = " or ".join(dict.fromkeys(each.machine for each in recorded))
+    recorded = [replace(each, machine=machines) for each in recorded]
     for place, each in enumerate(estimates):
         if each.seconds is None and recorded:
-            estimates[place] = costs.estimate(each.stage, each.work, recorded, machine=recorded[-1].machine)
+            estimates[place] = costs.estimate(each.stage, each.work, recorded, machine=machines)
     known = [each.seconds for each in estimates if each.seconds is not None]
     if not estimates:
         return f"{file}: nothing is missing"
-    hours = f"{'about' if len(known) == len(estimates) else 'more than'} {sum(known) / 3600:.1f} hours" if known else ""
-    basis = f"measured on {recorded[-1].machine}" if recorded else "by the history of this machine"
+    hours = f"{'about' if len(known) == len(estimates) else 'more than'} {duration(sum(known))}" if known else ""
+    basis = f"measured on {machines}" if machines else "by the history of this machine"
     return f"{file}: {len(estimates)} stages are missing, {hours or 'of unknown time'} ({basis})"
 
 

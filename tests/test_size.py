@@ -20,7 +20,7 @@ BUDGETS = {
     "core": 9_007,
     "data": 96_412,
     "evaluation": 8_491,
-    "flows": 32_159,
+    "flows": 32_196,
     "headstart": 12_551,
     "interchange": 22_799,
     "labelling": 11_169,
