@@ -197,10 +197,12 @@ class FinetuneSettings(ReadingSettings, LayerSettings):
 
     @model_validator(mode="after")
     def _keys_of_ways(self) -> FinetuneSettings:
-        for key, methods in KEYS_OF_WAYS.items():
-            if self.method not in methods and getattr(self, key) != type(self).model_fields[key].default:
-                names = ", ".join(methods)
-                raise ValueError(f"{key} belongs to method {names}, and method is {self.method}; remove {key}")
+        if wrong := [
+            f"{key} belongs to method {', '.join(methods)}, and method is {self.method}; remove {key}"
+            for key, methods in KEYS_OF_WAYS.items()
+            if self.method not in methods and getattr(self, key) != type(self).model_fields[key].default
+        ]:
+            raise ValueError("; ".join(wrong))
         return self
 
     @model_validator(mode="after")

@@ -105,7 +105,7 @@ def finetune(case: Case, examples: Path, encoder: Path, folder: Path) -> None:
     training = Training(rate=0.01, batch_size=4, precision=case.precision, schedule="slanted_triangular")
     small = {
         "epochs": 1, "evaluations": 1, "head_steps": 2, "head_penalties": [10.0], "max_length": 24, "pooling": "mean",
-        "layers": "last", "unfreeze_epochs": 0,
+        "layers": "last", **({} if case.settings.get("method") == "features" else {"unfreeze_epochs": 0}),
     }  # fmt: skip
     job = FinetuneJob(
         task="things",

@@ -75,7 +75,7 @@ class Project:
         for section in ("pretrain", "adapt"):
             raw[section]["ulmfit"]["training"] |= {"tokens": 1000, "batch_size": 4, "window": 16, "vectors": False}
         tiny = {"epochs": 1, "min_steps": 1, "head_steps": 2, "head_penalties": [10.0], "evaluations": 1}
-        raw["finetune"]["ulmfit"] |= tiny | {"scratch": {"epochs": 1}, "unfreezing": "none", "discriminative": 1.0}
+        raw["finetune"]["ulmfit"] |= tiny | {"scratch": {"epochs": 1}}
         (self.root / "params.yaml").write_text(yaml.safe_dump(raw))
         write_dvc_yaml(load_params(self.root / "params.yaml"), self.root / "params.yaml")
         subprocess.run(["git", "init", "-q", "-b", "main"], cwd=self.root, check=True)
