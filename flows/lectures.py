@@ -88,23 +88,24 @@ def command(
 
 
 def expected(file: Path, goals: Sequence[str]) -> str:
-    """What a run would train for some stages, and how long it takes: by the history of this machine, otherwise by the
-    durations that are recorded beside the settings."""
+    """How many stages are missing for some goals, and how long they take: by the history of this machine, and where it
+    has none, by the durations that are recorded beside the settings."""
     root, settings = find_root(file.resolve().parent), load_params(file)
     plan = replace(plan_to_explain(file), goals=tuple(goals))
     estimates = Spending(settings, root=root).estimates(upcoming(plan, settled=True))
     recorded = History(file.parent, RECORDED).read()
     machines = " or ".join(dict.fromkeys(each.machine for each in recorded))
     recorded = [replace(each, machine=machines) for each in recorded]
+    basis = "by the history of this machine"
     for place, each in enumerate(estimates):
         if each.seconds is None and recorded:
             estimates[place] = costs.estimate(each.stage, each.work, recorded, machine=machines)
+            basis = f"measured on {machines}"
     known = [each.seconds for each in estimates if each.seconds is not None]
     if not estimates:
         return f"{file}: nothing is missing"
     hours = f"{'about' if len(known) == len(estimates) else 'more than'} {duration(sum(known))}" if known else ""
-    basis = f"measured on {machines}" if machines else "by the history of this machine"
-    return f"{file}: {len(estimates)} stages are missing, {hours or 'of unknown time'} ({basis})"
+    return f"{file}: {len(estimates)} stage(s) to run, {hours or 'of unknown time'} ({basis})"
 
 
 def _lacking(claims: Mapping[str, tuple[Claim, Outputs]]) -> list[str]:

@@ -59,7 +59,7 @@ def each(
 
 
 def joined(*parts: Callable[[Params], Mapping[str, Arguments]]) -> Callable[[Params], dict[str, Arguments]]:
-    """The items of several parts as those of one stage."""
+    """The items of one stage from several parts; a ConfigError if two of them have the same name."""
 
     def items(params: Params) -> dict[str, Arguments]:
         collected: dict[str, Arguments] = {}
@@ -333,8 +333,8 @@ def static(params: Params) -> dict[str, Arguments]:
 
 
 def systems_of(params: Params, task: str) -> list[System]:
-    """The systems of a task with a language model, those common to all tasks first, then those specific to this task,
-    then students; each by family."""
+    """The systems of a task with a language model: for each family the starts of the run and then those of this task,
+    and students last."""
     sources = [source for source in params.intermediate_tasks if source != task]
     groups = [group for group, settings in params.together.items() if task in settings.tasks]
     ways: dict[Way, list[str]] = {"after": sources, "with": groups}
@@ -362,7 +362,8 @@ def students_of(params: Params) -> list[System]:
 
 
 def systems(*ways: Way) -> Callable[[Params], Iterator[Names]]:
-    """The variables of items of every system of these ways: `start` is that in results, `first` that of its encoder."""
+    """Settings -> the variables of an item for each system of these ways. `start`: as in results; `first`: the start of
+    its encoder."""
     return lambda params: (
         {
             "task": task,
@@ -379,7 +380,7 @@ def systems(*ways: Way) -> Callable[[Params], Iterator[Names]]:
 
 
 def teachers(params: Params) -> list[Names]:
-    """The variables of items of every teacher of a group of `distil`."""
+    """The variables of an item for each teacher of each group of `distil`."""
     return [
         {**names, "group": group}
         for group, settings in params.distil.items()

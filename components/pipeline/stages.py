@@ -170,7 +170,7 @@ STAGES: dict[str, Stage] = {
     ),
     "unlabelled": Stage(
         "data.ingestion.unlabelled:unlabelled",
-        "Collects texts without labels: for words models, teachers and students, and a domain that is not named",
+        "Collects texts without labels for words models, teachers and students, and for the domain if none is named",
         joined(jobs.domain_texts, jobs.for_words, jobs.for_students),
         60,
     ),

@@ -213,8 +213,8 @@ RECORD: Final = "vocabulary"
 
 
 class VocabularyJob(TokenizerJob):
-    """Inputs and outputs of the stage. `rebuild`: why it has to be learned again; empty: its fit decides. One for pairs
-    is learned with them."""
+    """Inputs and outputs of the stage. `rebuild`: why it has to be learned again; empty: its fit decides. A vocabulary
+    of pairs is learned again whenever the corpus or the pairs change."""
 
     record: Path
     rebuild: str = ""

@@ -99,12 +99,12 @@ def test_the_time_is_that_of_the_recorded_run(tmp_path, monkeypatch):
     plan = Plan(tuple(Stage(name, "", reasons=("has not run yet",)) for name in ("pretrain@ulmfit", "adapt@ulmfit")))
     monkeypatch.setattr(lectures, "plan_to_explain", lambda _: plan)
     assert lectures.expected(file, ["adapt", "pretrain"]).endswith(
-        "2 stages are missing, of unknown time (by the history of this machine)"
+        "2 stage(s) to run, of unknown time (by the history of this machine)"
     )
     tokens = load_params(file).pretrain["ulmfit"].training.tokens
     duration = Duration("pretrain@ulmfit", machine, "tokens", tokens, 3600.0, "2026-11-29T00:00:00.000+00:00")
     (tmp_path / lectures.RECORDED).write_text(json.dumps(asdict(duration)) + "\n")
-    assert "params.yaml: 1 stages are missing, about 60 min (measured on a processor" in lectures.expected(
+    assert "params.yaml: 1 stage(s) to run, about 60 min (measured on a processor" in lectures.expected(
         file, ["pretrain@ulmfit"]
     )
     assert lectures.expected(file, ["evaluate"]).endswith("nothing is missing")

@@ -86,6 +86,24 @@ def test_a_vocabulary_that_does_not_fit_is_learned_again(tmp_path, write_corpus,
     assert digest_tree(made.output) == digest_tree(fresh.output)
 
 
+def test_a_vocabulary_of_pairs_is_learned_again_if_the_corpus_or_the_pairs_change(tmp_path, write_corpus):
+    write_corpus(tmp_path / "corpus", train=[OLD])
+    write_corpus(tmp_path / "pairs", train=[[("the bridge", "boat")]])
+    settings = {"word": {"min_frequency": 1, "vocabulary": 12}}
+    made = job(tmp_path, kind="word", pairs=tmp_path / "pairs", settings=settings)
+    fit_vocabulary(made)
+    assert decision(made) == "first run" and "boat" in load_tokenizer(made.output).pieces
+    before = digest_tree(made.record)
+    fit_vocabulary(made)
+    assert digest_tree(made.record) == before
+    write_corpus(tmp_path / "pairs", train=[[("the sea", "sea bridge")]])
+    fit_vocabulary(made)
+    assert decision(made) == "the corpus or the pairs changed" and "sea" in load_tokenizer(made.output).pieces
+    write_corpus(tmp_path / "corpus", train=[OLD, ["fox fox fox"]])
+    fit_vocabulary(made)
+    assert numbers(made)["learned"] == 1 and "fox" in load_tokenizer(made.output).pieces
+
+
 def test_a_stage_that_is_repeated_after_a_kill_leaves_the_same_record(tmp_path, write_corpus):
     write_corpus(tmp_path / "corpus", train=[OLD])
     made = job(tmp_path)

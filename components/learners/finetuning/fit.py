@@ -208,7 +208,7 @@ class Fit:
     @property
     def _training_rows(self) -> NDArray[np.int64]:
         """Indices, ascending, of the training rows of all budgets, and of all seeds with the same encoder weights. A
-        study may have a budget or a seed that the task has not."""
+        study may use a budget or a seed that is not in the settings of the task."""
         facts = self.facts
         strata = strata_of(read_split(self.job.examples, "train"), facts.kind)
         seeds = {*facts.seeds, self.seed} if self.trained else {self.seed}
