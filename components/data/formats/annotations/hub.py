@@ -51,7 +51,7 @@ def tagging_columns(path: Path) -> tuple[str, str]:
 
 
 def _described(file: Opening) -> tuple[Rows, Names]:
-    """The rows, and the names of the classes: by the schema, or by the information of the data set or its repository."""
+    """The rows, and the names of the classes: by the schema or the information of the data set or its repository."""
     path, form = file.path, by_name(file.path.name)
     file = replace(file, layout=replace(file.layout, nested=True))
     files = []
