@@ -180,8 +180,8 @@ def measure(
     shots: Annotated[int, typer.Option(help="Questions that precede the others with their answers.", min=0)] = 0,
     choices: Annotated[int, typer.Option(help="Answers to choose among.", min=2, max=100)] = 4,
 ) -> Measured:
-    """The choice of every causal language model of the run among the right answer and answers to other questions of a task. The
-    first questions are the demonstrations."""
+    """The choice of every causal language model of the run among the right answer and answers to other questions of a
+    task. The first questions are the demonstrations."""
     tasks, template = read_questions(Path(items) if items else ITEMS), Prompt.of(prompt, parts=("text",))
     if task and task not in tasks:
         raise ConfigError(f"--task: unknown task {task!r}{nearest(task, tasks)}")
