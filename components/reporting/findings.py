@@ -27,12 +27,12 @@ _NUMBER = re.compile(r"[+\-\u2212<>~]?\d")
 
 def cell(value: Any, form: str = ".3f") -> str:
     """`0.512 [0.480, 0.544]` for an interval (`Interval`, or as in evaluation.json); `0.512` for a number and for an
-    interval without width; an empty text for None."""
+    interval without width, but `inf [inf, inf]`: in all samples; an empty text for None."""
     if isinstance(value, Mapping):
         value = interval_of(value)
     if isinstance(value, Interval):
         mean, low, high = (format(of, form) for of in (value.mean, value.low, value.high))
-        return f"{mean} [{low}, {high}]" if value.low < value.high else mean
+        return f"{mean} [{low}, {high}]" if value.low < value.high or value.low == math.inf else mean
     if isinstance(value, bool) or value is None:
         return "yes" if value else ""
     return f"{value:,}" if isinstance(value, int) else format(value, form) if isinstance(value, float) else str(value)

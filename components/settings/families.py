@@ -8,7 +8,7 @@ class Family(NamedTuple):
 
     Attributes:
         tokenizer: `pretrain.<name>.tokenizer`, a kind that the family supports.
-        rate: `pretrain.<name>.training.rate`, at which a model of the default size learns (experiments/bakeoff).
+        rate: `pretrain.<name>.training.rate`, at which a model of the default size learns.
         causal: whether it predicts the next piece (`ModelFamily.objective`).
     """
 

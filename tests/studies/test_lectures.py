@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 from components.core.errors import ConfigError
-from components.reporting.findings import Chapter, Drawing, Findings, Table
+from components.data.scoring.intervals import Interval
+from components.reporting.findings import Chapter, Drawing, Findings, Table, cell
 from components.settings.loading import load_params
 from components.studies import lectures
 from components.studies.command import STUDIES
@@ -108,6 +109,7 @@ def test_the_decisive_number_and_cells_without_an_interval():
         ("more than 4 [0.5, more than 4]", float("inf"), 0.5, float("inf")),
         ("1,234.5 [1,000.0, 2,000.0]", 1234.5, 1000, 2000),
         ("50.0% [40.0%, 60.0%]", 0.5, 0.4, 0.6),
+        (cell(Interval(*[float("inf")] * 3), ".3g"), *[float("inf")] * 3),  # no sample reaches the score
     ):
         actual = lectures.interval_in(text)
         assert actual and [actual.mean, actual.low, actual.high] == values
