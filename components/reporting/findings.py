@@ -32,7 +32,7 @@ def cell(value: Any, form: str = ".3f") -> str:
         value = interval_of(value)
     if isinstance(value, Interval):
         mean, low, high = (format(of, form) for of in (value.mean, value.low, value.high))
-        return f"{mean} [{low}, {high}]" if value.low < value.high else mean
+        return f"{mean} [{low}, {high}]" if value.low < value.high or value.low == math.inf else mean
     if isinstance(value, bool) or value is None:
         return "yes" if value else ""
     return f"{value:,}" if isinstance(value, int) else format(value, form) if isinstance(value, float) else str(value)
