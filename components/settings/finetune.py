@@ -205,6 +205,12 @@ class FinetuneSettings(ReadingSettings, LayerSettings):
             raise ValueError("; ".join(wrong))
         return self
 
+    def by(self, method: str, **changes: Any) -> FinetuneSettings:
+        """These settings with another method: the keys of the ways to learn that it lacks have their defaults."""
+        fields = type(self).model_fields
+        absent = {key: fields[key].default for key, methods in KEYS_OF_WAYS.items() if method not in methods}
+        return self.model_copy(update=absent | {"method": method} | changes)
+
     @model_validator(mode="after")
     def _contrast(self) -> FinetuneSettings:
         if self.method == "contrastive" and not self.head_steps:

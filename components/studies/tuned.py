@@ -148,14 +148,8 @@ def layers(
     for block, start in outputs.chosen(encoder):
         model, scores = outputs.encoder(block, start).model, dict[str, Scores]()
         for choice in CHOICES:
-            changes = {
-                "method": "features",
-                "words": "none",
-                "label_names": "none",
-                "pooling": "mean",
-                "layers": choice,
-            }
-            settings = outputs.finetuning(block).model_copy(update=changes)
+            changes = {"words": "none", "label_names": "none", "pooling": "mean", "layers": choice}
+            settings = outputs.finetuning(block).by("features", **changes)
             try:
                 TaskModel(model, task=kind, settings=settings, labels=data.facts.labels)
             except ConfigError:

@@ -108,6 +108,8 @@ def test_every_choice_of_layers_that_an_encoder_has(ready, add_encoder, monkeypa
 @pytest.mark.slow
 def test_layers_are_learned(ready, monkeypatch):
     monkeypatch.setattr(tuned, "CHOICES", ("first", "last", "mix"))
+    # A key of fine-tuning says nothing about a head on a frozen encoder.
+    ready.params.finetune["ulmfit"] = ready.params.finetune["ulmfit"].model_copy(update={"discriminative": 1.5})
     rows = findings(ready, "layers", encoder="ulmfit-adapted", budget=5, seeds=2).numbers["aws-type"]
     # A word determines the class, and the embedding represents it.
     assert rows[0]["score"]["mean"] > 0.6 and len(rows) == 3
