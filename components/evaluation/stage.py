@@ -17,7 +17,7 @@ evaluation.json
                    per_class: {label: {f1, rows, precision, recall ...}} (null for a class without rows in test),
                    slices: {name: {rows, every score}},
                    confusion: [[...]] (sum over seeds; rows are true labels), calibration: [{low, high, rows, ...}],
-                   training: {seconds, tokens_per_second, best_epoch, selection_<main>,
+                   training: {seconds: {mean, low, high} (a run), tokens_per_second, best_epoch, selection_<main>,
                    left_out (number of seeds whose encoder stays as it was, because training it did not help)},
                    ways (with method auto): [{way, score (of selection), tried, kept (numbers of seeds), share (of its
                    steps), seconds}]}],

@@ -38,6 +38,7 @@ def system(name: str, family: str, start: str, scores: list[float]) -> dict[str,
                 "slices": {"s3": {"rows": 12, "macro_f1": 0.5, "ece": 0.75}},
                 "confusion": [[8, 2], [1, 9]],
                 "calibration": [{"confidence": 0.9, "accuracy": 0.8, "rows": 20}],
+                "training": {"seconds": {"mean": 2.0, "low": 1.0, "high": 3.0}},
             }
             for budget, score in zip((5, 20), scores, strict=True)
         ],

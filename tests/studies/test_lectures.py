@@ -13,6 +13,7 @@ import pytest
 from components.core.errors import ConfigError
 from components.reporting.findings import Chapter, Drawing, Findings, Table
 from components.settings.loading import load_params
+from components.settings.systems import System
 from components.studies import lectures
 from components.studies.command import STUDIES
 from components.studies.frame import Outputs
@@ -128,9 +129,29 @@ def test_claims_name_studies_their_options_and_tasks(name):
 def test_every_claim_of_the_lectures_is_on_the_page():
     assert list(CLAIMS) == [
         "vocabulary", "neighbours", "pretrained-vectors", "topics", "ngrams", "effective-context", "memory",
-        "contextual", "word-order", "senses", "layers", "three-benefits", "label-efficiency", "ablation", "thai",
-        "sizes", "negative-transfer", "transferability", "zero-shot",
+        "contextual", "word-order", "senses", "gap", "characters", "stacking", "layers", "three-benefits",
+        "label-efficiency", "unfrozen", "training-time", "several-tasks", "distillation", "another-domain", "ablation",
+        "thai", "sizes", "negative-transfer", "transferability", "zero-shot",
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize("name", [name for name, claim in CLAIMS.items() if claim.study == "systems"])
+def test_the_systems_of_a_claim_are_those_of_its_run(name):
+    """The column of a rule has the system of the options, and the budget of the task."""
+    claim = CLAIMS[name]
+    params = load_params(ROOT / claim.run)
+    task = params.data.tasks[str(claim.options["task"])]
+    unit = "labelled rows" if task.kind == "tagging" else "labels a class"
+    for rule in claim.rules:
+        system, _, last = rule.column.rpartition(", ")
+        assert system in (f"{claim.options['system']} minus it", "seconds")
+        assert last == f"{task.budgets[-1]} {unit}"
+        for of in (System.named(each) for each in [str(claim.options["system"]), *rule.where["system"]]):
+            assert not of.family or of.family in params.run.families
+            group = {"with": params.together, "from": params.distil, "after": params.intermediate_tasks}.get(
+                of.way, [""]
+            )
+            assert of.group in group and (not of.frozen or params.finetune[of.family].frozen)
 
 
 @pytest.fixture
