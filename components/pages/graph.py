@@ -26,8 +26,6 @@ from components.reporting.stage import TRAINED
 WIDTH, HEIGHT, LANE, GAP_X, GAP_Y = 178, 50, 16, 18, 44
 #: Registered versions of a model that are drawn, the newest ones.
 VERSIONS = 4
-#: Characters of a title in a box.
-TITLE = 24
 #: Tags of a version that are shown.
 SHOWN = ("system", "parent", "data", "git_commit")
 #: Prefix of the keys of the data.
@@ -67,12 +65,6 @@ class Box:
     y: float
     chosen: bool
     related: bool
-
-    @property
-    def title(self) -> str:
-        """The title, shortened in the middle."""
-        text = self.node.title
-        return text if len(text) <= TITLE else f"{text[: TITLE - 9]}\u2026{text[-8:]}"
 
 
 @dataclass(frozen=True)

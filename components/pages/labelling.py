@@ -8,12 +8,10 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from components.core.errors import HeadstartError
-from components.data.tasks.budgets import budget_name
 from components.labelling.answers import Answer, merge, undo
 from components.labelling.queue import Suggestion, queue
 from components.labelling.rows import read_rows, source_of
 from components.pages.project import Project
-from components.reporting.advice import labels_used
 
 #: Texts that are chosen at once, and labels that have a key.
 COUNT, KEYS = 50, 9
@@ -148,22 +146,6 @@ class Labelling:
             session.done.pop()
             session.waiting.insert(0, last.suggestion)
             session.state = "ready"
-
-    def learned(self, task: str) -> str:
-        """How many of the labelled texts the models of the last run have learned from; empty before the first run."""
-        evaluation = self._project.evaluation(task)
-        budgets, rows = evaluation.get("budgets", []), evaluation.get("rows", {})
-        used = labels_used(evaluation)
-        if not used or "train" not in rows:
-            return ""
-        if used >= rows["train"]:
-            return f"The last run learned from all {used:,} rows of train; {rows['test']:,} rows are test."
-        named = " and ".join(budget_name(budget) for budget in budgets)
-        return (
-            f"The last run learned from {used:,} of {rows['train']:,} rows of train: the budgets of {named} "
-            f"{evaluation['unit']}, of all seeds together; {rows['test']:,} rows are test. More: "
-            f"data.tasks.{task}.budgets in params.yaml."
-        )
 
     def counts(self, task: str) -> Counts:
         name, source = source_of(self._project.settings, task)

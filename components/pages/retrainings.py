@@ -5,11 +5,9 @@ import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
 from typing import Any
 
 from components.core.errors import HeadstartError
-from components.core.progress import duration
 from components.pages.project import Project
 from components.pipeline.costs import History, Remaining
 from components.pipeline.telemetry import expected_of, is_killed
@@ -49,21 +47,6 @@ class StageRun:
     curves: Mapping[str, Line] = field(default_factory=dict)
     latest: Mapping[str, float] = field(default_factory=dict)
 
-    @property
-    def share(self) -> float | None:
-        """Share of the usual time that has passed, below 1; None if unknown."""
-        return None if not self.usual else min(self.seconds / self.usual, 0.99)
-
-    @property
-    def left(self) -> str:
-        """What is known about the remaining time, in words."""
-        if self.state != RUNNING:
-            return ""
-        if not self.usual:
-            return "no earlier run to compare with"
-        rest = self.usual - self.seconds
-        return f"about {duration(rest)} left" if rest > 0 else f"longer than the last time ({duration(self.usual)})"
-
 
 @dataclass(frozen=True)
 class Run:
@@ -99,11 +82,6 @@ class Run:
             if stage.state != RUNNING:
                 rest = rest.without(stage.name)
         return str(rest.after({stage.name: stage.seconds for stage in self.stages}))
-
-    @property
-    def when(self) -> str:
-        """The time of the start, UTC."""
-        return f"{datetime.fromtimestamp(self.begun, UTC):%Y-%m-%d %H:%M} UTC"
 
 
 def listed(project: Project) -> tuple[list[Run], str]:

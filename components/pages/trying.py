@@ -60,14 +60,6 @@ class Prediction:
     outside: bool = False
     problem: str = ""
 
-    @property
-    def text(self) -> str:
-        value = self.formatted.get("prediction", "")
-        if "spans" in self.formatted:
-            spans = [f"{span['text']} ({span['type']})" for span in self.formatted["spans"]]
-            return "; ".join(spans) or ("no span" if set(self.formatted["tags"]) == {"O"} else str(value))
-        return f"{value:.4g}" if isinstance(value, float) else str(value) or "no label"
-
 
 def examples(directory: Path, io: TaskIO) -> list[dict[str, str]]:
     """Texts of the user to try, as the fields of the form: of test, each with another answer as far as there are

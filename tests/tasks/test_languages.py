@@ -9,7 +9,7 @@ from pydantic import ValidationError
 
 from components.core.errors import DataError
 from components.data.tasks.kinds import find_kind
-from components.reporting.evaluations import _languages
+from components.reporting.evaluations import languages
 from components.settings.tasks import TaskSource
 
 ROWS = [("good day", "yes", "en"), ("bad day", "no", "en"), ("guter Tag", "yes", "de"), ("mal jour", "perhaps", "fr")]
@@ -24,7 +24,7 @@ def read(folder: Path, **settings: Any) -> Any:
     return find_kind(source.kind).read("greetings", source)
 
 
-def test_a_column_of_languages(tmp_path):
+def test_a_column_oflanguages(tmp_path):
     write(tmp_path / "train.jsonl", ROWS)
     write(tmp_path / "test.jsonl", [(f"{text} again", label, lang) for text, label, lang in ROWS[:3]])
     actual = read(tmp_path, languages="lang")
@@ -39,7 +39,7 @@ def test_a_column_of_languages(tmp_path):
         read(tmp_path, languages="lang", language="th")
 
 
-def test_test_files_of_further_languages(tmp_path):
+def test_test_files_of_furtherlanguages(tmp_path):
     write(tmp_path / "train.jsonl", ROWS[:2])
     write(tmp_path / "test.jsonl", [("a fine day", "yes", "")])
     write(tmp_path / "test.de.jsonl", [("ein Tag", "no", "")])
@@ -93,8 +93,8 @@ def test_the_table_of_the_report():
         "unit": "labels per class",
         "systems": [{"system": "bert-adapted", "budgets": [{"slices": {}}, {"slices": slices}]}],
     }
-    table = _languages(evaluation)
+    table = languages(evaluation)
     assert table is not None
     assert table.columns == ["system", "en (learned)", "th (transfer)", "de (transfer)"]
     assert table.rows == [["bert-adapted", "1.000", "0.250", "0.500"]]
-    assert _languages({"learned_languages": [], "main": "f1"}) is None
+    assert languages({"learned_languages": [], "main": "f1"}) is None
