@@ -162,12 +162,12 @@ class Pages:
         run = retrainings.find(self.project, identifier)
         if run is None:
             return self.missing(f"no retraining {identifier!r}; the page Runs lists them")
-        drawn = {stage.name: self._curves(stage) for stage in run.stages}
+        drawn = {stage["name"]: self._curves(stage["curves"]) for stage in run["stages"]}
         return self.page("run.html.j2", "/runs", run=run, drawn=drawn, not_run=retrainings.NOT_RUN)
 
-    def _curves(self, stage: retrainings.StageRun) -> list[tuple[str, str]]:
+    def _curves(self, of_stage: Mapping[str, figures.Line]) -> list[tuple[str, str]]:
         groups: dict[str, dict[str, figures.Line]] = {}
-        for key, line in stage.curves.items():
+        for key, line in of_stage.items():
             quantity, _, piece = key.partition("/")
             groups.setdefault(quantity, {})[piece or quantity] = line
         return [
@@ -221,7 +221,7 @@ class Pages:
         predictions = [self.models.predict(version, fields, role=role) for version, role in versions]
         neighbours: list[trying.Neighbour] = []
         if (facts := self.project.facts(task)) is not None and predictions:
-            budget, seeds = self.project.learned_from(task, predictions[0].version)
+            budget, seeds = self.project.learned_from(task, predictions[0]["version"])
             text = "\n".join(fields)
             neighbours = self.similar.find(self.project.examples(task), facts, text, budget=budget, seeds=seeds)
         return {"predictions": predictions, "neighbours": neighbours}

@@ -67,21 +67,10 @@ class Box:
     related: bool
 
 
-@dataclass(frozen=True)
-class Picture:
-    """The drawing of a graph; arrows are (path of SVG, whether both ends are related to the chosen node)."""
-
-    boxes: Sequence[Box]
-    arrows: Sequence[tuple[str, bool]]
-    width: float
-    height: float
-    chosen: Node | None
-    facts: Mapping[str, str]
-
-
-def picture(project: Project, *, chosen: str = "") -> Picture | None:
-    """The lineage of the last run and its registered versions; None before the first run. `chosen`: key of the node
-    whose facts are shown; an unknown one is ignored."""
+def picture(project: Project, *, chosen: str = "") -> dict[str, Any] | None:
+    """The lineage of the last run and its registered versions: boxes, arrows (path of SVG, whether both ends are
+    related to the chosen node), width, height, the chosen node and its facts; None before the first run. `chosen`: key
+    of the node whose facts are shown; an unknown one is ignored."""
     graph = _outputs(project)
     _add_versions(graph, project)
     used = {key for edge in graph.edges for key in edge}
@@ -102,7 +91,8 @@ def picture(project: Project, *, chosen: str = "") -> Picture | None:
     facts = {} if node is None else _facts(project, node)
     every = [*corners.values(), *(point for points in lines.values() for point in points)]
     width = max(WIDTH + max(x for x, _ in corners.values()), *(x for x, _ in every))
-    return Picture(boxes, arrows, width, HEIGHT + max(y for _, y in corners.values()), node, facts)
+    height = HEIGHT + max(y for _, y in corners.values())
+    return {"boxes": boxes, "arrows": arrows, "width": width, "height": height, "chosen": node, "facts": facts}
 
 
 def placed(

@@ -5,7 +5,7 @@ import threading
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Literal
 
 from components.core.errors import HeadstartError
 from components.labelling.answers import Answer, merge, undo
@@ -26,14 +26,6 @@ class Given:
     suggestion: Suggestion
     labels: tuple[str, ...] | None
     batch: str = ""
-
-
-@dataclass(frozen=True)
-class Counts:
-    """The labelled rows of train: label -> number, most frequent first, and the number of rows."""
-
-    labels: Sequence[tuple[str, int]]
-    rows: int
 
 
 @dataclass
@@ -147,7 +139,8 @@ class Labelling:
             session.waiting.insert(0, last.suggestion)
             session.state = "ready"
 
-    def counts(self, task: str) -> Counts:
+    def counts(self, task: str) -> dict[str, Any]:
+        """The labelled rows of train: (label, number), most frequent first, and the number of rows."""
         name, source = source_of(self._project.settings, task)
         rows = [row.labels for row in read_rows(name, source, splits=("train",)) if row.labels is not None]
-        return Counts(Counter(label for labels in rows for label in labels).most_common(), len(rows))
+        return {"labels": Counter(label for labels in rows for label in labels).most_common(), "rows": len(rows)}

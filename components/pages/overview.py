@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import Any
 
 from components.core.errors import HeadstartError
@@ -11,38 +10,15 @@ from components.pages.project import Champion, Project
 from components.pipeline.costs import History
 from components.reporting import evaluations, findings
 from components.reporting.advice import Advice, advice, current_row
-from components.reporting.findings import Drawing, Table
 
 #: Prefix of the findings of `headstart drift` (`components.pipeline.monitoring.drift_check`).
 DRIFT = "drift-"
 
 
-@dataclass(frozen=True)
-class TaskView:
-    """What the overview shows of a task.
-
-    Attributes:
-        drift: (sentence, time of the check); None if it was never checked.
-        history: decisions and changes in words, newest first.
-    """
-
-    name: str
-    champion: Champion
-    decision: Mapping[str, Any]
-    evaluation: Mapping[str, Any]
-    screen: tuple[Drawing, Table] | None
-    drift: tuple[str, str] | None
-    steps: Sequence[Advice]
-    history: Sequence[str]
-
-    @property
-    def reasons(self) -> Sequence[str]:
-        """Why the served version was chosen; empty if the last decision, shown beside it, has the same reasons."""
-        reasons = self.champion.reasons
-        return () if list(reasons) == list(self.decision.get("reasons", ())) else reasons
-
-
-def task(project: Project, name: str) -> TaskView:
+def task(project: Project, name: str) -> dict[str, Any]:
+    """What the page shows of a task: its name, champion, decision, evaluation, screen (figure and table, or None),
+    drift ((sentence, time of the check), or None), steps, history (decisions and changes in words, newest first), and
+    the reasons of the served version."""
     evaluation, champion, decision = project.evaluation(name), project.champion(name), project.decision(name)
     system = champion.system if champion.version else ""
     # A person may have moved the alias since the decision.
@@ -63,7 +39,22 @@ def task(project: Project, name: str) -> TaskView:
             ),
             *steps,
         ]
-    return TaskView(name, champion, decision, evaluation, screen, _drift(project, name), steps, project.history(name))
+    return {
+        "name": name,
+        "champion": champion,
+        "decision": decision,
+        "evaluation": evaluation,
+        "screen": screen,
+        "drift": _drift(project, name),
+        "steps": steps,
+        "history": project.history(name),
+        "reasons": reasons_of(champion, decision),
+    }
+
+
+def reasons_of(champion: Champion, decision: Mapping[str, Any]) -> Sequence[str]:
+    """Why the served version was chosen; empty if the last decision, shown beside it, has the same reasons."""
+    return () if list(champion.reasons) == list(decision.get("reasons", ())) else champion.reasons
 
 
 def _drift(project: Project, name: str) -> tuple[str, str] | None:

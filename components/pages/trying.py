@@ -34,31 +34,13 @@ NEAREST, SHOWN, NAMED, EXAMPLES, LONGEST, SHORT = 5, 10, 5, 3, 20_000, 300
 KEPT = 3
 
 
-@dataclass(frozen=True)
-class Neighbour:
-    """A labelled row that is similar to the text."""
-
-    text: str
-    label: str
-    similarity: float
-    learned: bool | None
-
-
-@dataclass(frozen=True)
-class Prediction:
-    """The answer of one version. `shares`: (label, probability), the largest first; empty for kinds without
-    probabilities. `share_wrong`: of held-out answers that are at least as confident. `outside`: whether the text is
-    unlike the training texts."""
-
-    version: Version
-    role: str
-    system: str
-    formatted: Mapping[str, Any]
-    shares: Sequence[tuple[str, float]] = ()
-    explanation: Explanation | None = None
-    share_wrong: float | None = None
-    outside: bool = False
-    problem: str = ""
+#: A labelled row that is similar to the text, as the page shows it: text, label, similarity, and whether the model has
+#: learned from it (None: unknown).
+Neighbour = dict[str, Any]
+#: The answer of one version: version, role, system, formatted, shares ((label, probability), the largest first; empty
+#: for kinds without probabilities), explanation, share_wrong (of held-out answers at least as confident), outside
+#: (whether the text is unlike the training texts) and problem.
+Prediction = dict[str, Any]
 
 
 def examples(directory: Path, io: TaskIO) -> list[dict[str, str]]:
@@ -112,10 +94,20 @@ class Models:
                 explanation = explain(classifier, fields, answer)
                 outside = domain is not None and domain.excludes(fields)
             except HeadstartError as error:
-                return Prediction(version, role, system, {}, problem=str(error))
+                return {"version": version, "role": role, "system": system, "problem": str(error)}
         shares = sorted(formatted.get("probabilities", {}).items(), key=lambda item: -item[1])
         wrong = share_at(facts, formatted.get("confidence", 0.0))
-        return Prediction(version, role, system, formatted, shares, explanation, wrong, outside)
+        return {
+            "version": version,
+            "role": role,
+            "system": system,
+            "formatted": formatted,
+            "shares": shares,
+            "explanation": explanation,
+            "share_wrong": wrong,
+            "outside": outside,
+            "problem": "",
+        }
 
     def _load(self, version: Version) -> tuple[Classifier, Mapping[str, Any], Domain | None]:
         if version.label not in self._loaded:
@@ -155,12 +147,12 @@ class Similar:
         best = np.argsort(-cosines, kind="stable")[:NEAREST]
         learned = _learned(split, facts, budget=budget, seeds=seeds)
         return [
-            Neighbour(
-                find_kind(facts.kind).io.separator.join(split.fields[row]),
-                scoring.in_words(split.fields[row], split.targets[row]),
-                float(cosines[row]),
-                None if learned is None else int(row) in learned,
-            )
+            {
+                "text": find_kind(facts.kind).io.separator.join(split.fields[row]),
+                "label": scoring.in_words(split.fields[row], split.targets[row]),
+                "similarity": float(cosines[row]),
+                "learned": None if learned is None else int(row) in learned,
+            }
             for row in best
             if cosines[row] > 0
         ]

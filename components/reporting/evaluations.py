@@ -1,7 +1,6 @@
 """Tables and figures of the evaluation of one task, for its chapters of the report (report.html.j2)."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping
 from typing import Any
 
 from components.data.scoring import title
@@ -120,17 +119,9 @@ def languages(evaluation: Mapping[str, Any]) -> Table | None:
     )
 
 
-@dataclass(frozen=True)
-class Details:
-    """The best system at the largest budget: (name, scores) of its classes, in ascending order of F1, and of its
-    slices, the largest first, and figures of confusion and calibration."""
-
-    figures: Sequence[Drawing]
-    classes: Sequence[tuple[str, Mapping[str, Any]]]
-    slices: Sequence[tuple[str, Mapping[str, Any]]]
-
-
-def details(evaluation: Mapping[str, Any]) -> Details:
+def details(evaluation: Mapping[str, Any]) -> dict[str, Any]:
+    """The best system at the largest budget: (name, scores) of its `classes`, in ascending order of F1, and of its
+    `slices`, the largest first; and `figures` of confusion and calibration."""
     best, drawings = best_cells(evaluation)[-1], []
     if best["confusion"]:
         svg = figures.confusion(best["confusion"], evaluation["labels"])
@@ -143,4 +134,5 @@ def details(evaluation: Mapping[str, Any]) -> Details:
         drawings.append(Drawing(svg, "Calibration at the largest label budget."))
     # Classes without rows in test have no scores; they come last.
     classes = sorted(best["per_class"].items(), key=lambda entry: (not entry[1]["rows"], entry[1]["f1"] or 0))
-    return Details(drawings, classes, sorted(best["slices"].items(), key=lambda entry: -entry[1]["rows"]))
+    slices = sorted(best["slices"].items(), key=lambda entry: -entry[1]["rows"])
+    return {"figures": drawings, "classes": classes, "slices": slices}

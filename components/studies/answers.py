@@ -67,7 +67,7 @@ class Prompt:
         if any(name not in parts or form for name, form in fields):
             allowed = " and ".join(f"{{{part}}}" for part in parts)
             raise ConfigError(f"--prompt: {template!r}: only {allowed} may be in braces; write {{{{ for a brace")
-        return cls(before.rstrip(" "), *(after or [None]))
+        return cls(before.rstrip(" "), after[0] if after else None)
 
     def fill(self, parts: Fields) -> Context:
         """The texts before and after the answer for a row, whose text may have the [MASK] if the template has none."""
@@ -134,8 +134,8 @@ def pieces(tokenizer: Tokenizer, before: str, answer: str, after: str) -> tuple[
 def share(hits_N: Sequence[Any] | Floats, clusters: Ints | None = None, *, least: float = 0.0) -> Interval:
     """The mean of N values between `least` and 1, with its interval over items (`clusters`: of them)."""
     groups = np.arange(len(hits_N)) if clusters is None else clusters
-    above, below = (np.bincount(groups, of) for of in (np.asarray(hits_N, float), np.ones(len(hits_N))))
-    return rate(above, below, within=(least, 1.0))
+    sums = [np.bincount(groups, of).astype(np.float64) for of in (np.asarray(hits_N, float), np.ones(len(hits_N)))]
+    return rate(*sums, within=(least, 1.0))
 
 
 def choice(

@@ -13,7 +13,6 @@ import shlex
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
-from functools import reduce
 from itertools import product
 from pathlib import Path
 from typing import Annotated, Any, Final
@@ -159,7 +158,9 @@ class Claim(Section):
         """Raise a ConfigError if the run lacks a setting that the claim needs."""
         settings = outputs.params.model_dump(mode="json")
         for key, wanted in self.settings.items():
-            value = reduce(lambda of, part: of.get(part) if isinstance(of, dict) else None, key.split("."), settings)
+            value: Any = settings
+            for part in key.split("."):
+                value = value.get(part) if isinstance(value, dict) else None
             if value != wanted and not (wanted == "any" and value):
                 raise ConfigError(f"{key}: is {value}; this claim needs {self.needs}")
 

@@ -7,7 +7,7 @@ from components.core.artifacts import MANIFEST
 from components.core.errors import ConfigError
 from components.evaluation.aggregates import unit
 from components.reporting.evaluations import labels_at
-from components.studies.frame import STAGE_OF, Measured, Outputs, Sheet
+from components.studies.frame import STAGE_OF, Measured, Outputs, Row, Sheet
 from components.studies.frozen import layer_vectors, logme, numbers_of
 from components.studies.labelled import Labelled
 
@@ -30,7 +30,7 @@ def measure(outputs: Outputs, *, task: str = "", encoders: str = "", budget: int
     ]
     if len(chosen) < 2:
         raise ConfigError("--encoders: at least two candidates are needed")
-    numbers, rows = numbers_of(sample), []
+    numbers, rows = numbers_of(sample), list[Row]()
     if len(np.unique(numbers)) < 2:
         raise ConfigError(f"{name}: the sample of train has only one label, so LogME is undefined; raise --budget")
     # Evenly spread, because files are often sorted by label.

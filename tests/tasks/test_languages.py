@@ -24,7 +24,7 @@ def read(folder: Path, **settings: Any) -> Any:
     return find_kind(source.kind).read("greetings", source)
 
 
-def test_a_column_oflanguages(tmp_path):
+def test_a_column_of_languages(tmp_path):
     write(tmp_path / "train.jsonl", ROWS)
     write(tmp_path / "test.jsonl", [(f"{text} again", label, lang) for text, label, lang in ROWS[:3]])
     actual = read(tmp_path, languages="lang")
@@ -39,7 +39,7 @@ def test_a_column_oflanguages(tmp_path):
         read(tmp_path, languages="lang", language="th")
 
 
-def test_test_files_of_furtherlanguages(tmp_path):
+def test_test_files_of_further_languages(tmp_path):
     write(tmp_path / "train.jsonl", ROWS[:2])
     write(tmp_path / "test.jsonl", [("a fine day", "yes", "")])
     write(tmp_path / "test.de.jsonl", [("ein Tag", "no", "")])
