@@ -56,21 +56,11 @@ class Graph:
     edges: list[tuple[str, str]]
 
 
-@dataclass(frozen=True)
-class Box:
-    """A node with its place; `related`: whether it comes from the chosen node, or the chosen node from it."""
-
-    node: Node
-    x: float
-    y: float
-    chosen: bool
-    related: bool
-
-
 def picture(project: Project, *, chosen: str = "") -> dict[str, Any] | None:
-    """The lineage of the last run and its registered versions: boxes, arrows (path of SVG, whether both ends are
-    related to the chosen node), width, height, the chosen node and its facts; None before the first run. `chosen`: key
-    of the node whose facts are shown; an unknown one is ignored."""
+    """The lineage of the last run and its registered versions: boxes (node, x, y, whether it is chosen, and whether it
+    comes from the chosen node or this one from it), arrows (path of SVG, whether both ends are related to the chosen
+    node), width, height, the chosen node and its facts; None before the first run. `chosen`: key of the node whose
+    facts are shown; an unknown one is ignored."""
     graph = _outputs(project)
     _add_versions(graph, project)
     used = {key for edge in graph.edges for key in edge}
@@ -84,9 +74,7 @@ def picture(project: Project, *, chosen: str = "") -> dict[str, Any] | None:
         drawn.add_node(chosen)
         related = {chosen} | networkx.ancestors(drawn, chosen) | networkx.descendants(drawn, chosen)
     corners, lines = placed(list(graph.nodes), graph.edges)
-    boxes = [
-        Box(graph.nodes[key], *corner, chosen=key == chosen, related=key in related) for key, corner in corners.items()
-    ]
+    boxes = [(graph.nodes[key], *corner, key == chosen, key in related) for key, corner in corners.items()]
     arrows = [(path_of(points), {source, target} <= related) for (source, target), points in lines.items()]
     facts = {} if node is None else _facts(project, node)
     every = [*corners.values(), *(point for points in lines.values() for point in points)]
