@@ -65,37 +65,35 @@ def differences_of(evaluation: Mapping[str, Any], budget: int) -> dict[tuple[str
 
 def by_system(evaluation: Mapping[str, Any], champion: str = "") -> Table:
     """The primary metric on test of every system by label budget, and of its stored model."""
-    main, unit, selection = evaluation["main"], evaluation["unit"], evaluation["selection"]
-    counted = unit.removeprefix("labelled ").removesuffix(" a class")
-    columns = {budget: f"{budget_name(budget)} {counted}" for budget in evaluation["budgets"]}
-    rows = []
-    for system in evaluation["systems"]:
-        cells = {each["budget"]: cell(each["scores"][main]) for each in system["budgets"]}
-        name = f"{system['system']} (current model)" if system["system"] == champion else system["system"]
-        # Ensembles are not stored.
-        stored = system.get("artifact") or {"scores": {main: None}, "labels": None}
-        registered = {"registered": cell(stored["scores"][main]), "its labels": cell(stored["labels"])}
-        rows.append({"system": name} | {column: cells[of] for of, column in columns.items()} | registered)
+    main, unit, selection, budgets = (evaluation[key] for key in ("main", "unit", "selection", "budgets"))
+    counted, metric = unit.removeprefix("labelled ").removesuffix(" a class"), title(main)
     how = f"choices on {selection['rows']:,} labels of dev, in addition to each budget"
     if selection["by"] == "budget":
         how = f"choices by {selection['folds']}-fold cross-validation within each label budget, without other labels"
-    metric = title(main)
     about = (
         f"{metric[0].upper()}{metric[1:]} by {unit} ({evaluation['confidence']:.0%} intervals, mean over "
         f"{len(evaluation['seeds'])} seeds, {evaluation['rows']['test']:,} test rows; {how})"
     )
-    counts = {row["its labels"] for row in rows} - {""}
+    scores, stored = dict[str, dict[int, str]](), dict[str, dict[str, str]]()
+    for system in evaluation["systems"]:
+        name = f"{system['system']} (current model)" if system["system"] == champion else system["system"]
+        scores[name] = {each["budget"]: cell(each["scores"][main]) for each in system["budgets"]}
+        if of := system.get("artifact"):  # ensembles are not stored
+            stored[name] = {"registered": cell(of["scores"][main]), "its labels": cell(of["labels"])}
+    further, counts = list[str](), {of["its labels"] for of in stored.values()}
     # With all labels, a seed may change nothing: the registered model is that of the row.
-    last, without = columns[evaluation["budgets"][-1]], {"its labels"}
-    if all(row["registered"] in ("", row[last]) for row in rows):
-        without.add("registered")
-    else:
+    if any(of["registered"] != scores[name][budgets[-1]] for name, of in stored.items()):
+        further = ["registered"] if len(counts) == 1 else ["registered", "its labels"]
         about += (
             ". Registered: the average of all seeds of the largest budget, with the rows that any of them has learned "
-            "from"
+            f"from{f' ({counts.pop()})' if len(counts) == 1 else ''}"
         )
-        about, without = (f"{about} ({counts.pop()})", without) if len(counts) == 1 else (about, set())
-    rows = [{name: of for name, of in row.items() if name not in without} for row in rows]
+    rows = [
+        {"system": name}
+        | {f"{budget_name(budget)} {counted}": of[budget] for budget in budgets}
+        | {column: stored.get(name, {}).get(column, "") for column in further}
+        for name, of in scores.items()
+    ]
     return Table.of(rows, about)
 
 
