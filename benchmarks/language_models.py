@@ -112,7 +112,8 @@ def probe(encoder: Any, params: Any, job: Mapping[str, Any]) -> float:
     from sklearn.preprocessing import StandardScaler
 
     from components.studies.frame import Outputs
-    from components.studies.frozen import Labelled, layer_vectors, numbers_of
+    from components.studies.frozen import layer_vectors, numbers_of
+    from components.studies.labelled import Labelled
 
     data = Labelled.of(Outputs(params), job["task"], LABELS)
     sample, settings = data.sample(seed=job["seed"]), params.finetune[job["block"]]

@@ -80,10 +80,8 @@ NOT_RUN = {
     r"make faults\b.*": "takes most of an hour",
     r"headstart export artifacts/.*": "needs a finished run",
     r"headstart export --.*": "needs a champion or a trained model",
-    r"headstart study (NAME|layers|ngrams|transferability|which-source)\b"
-    r"(?!.*/(lectures|thai|trec-sst2)/).*": "needs a finished run",
-    r"headstart study prompts\b.*": "needs a finished run",
-    r"headstart study .* --params experiments/(lectures|thai|trec-sst2)/.*": "needs a finished run",
+    r"headstart study (NAME|layers|ngrams|transferability|which-source|prompts)\b(?!.* experiments/).*": "needs a run",
+    r"headstart study .* --params experiments/.*": "needs a finished run",
     r'headstart try DIR "i am ___ excited"': "needs a bidirectional model",
     r"headstart lectures\b.*": "trains models",
     r"headstart data": "reads the documentation of all installed packages, for about a minute",

@@ -222,7 +222,8 @@ class Cell:
             scored = scoring.scores(np.stack(sums))
             slices[name] = {"rows": len(members), **{score: mean_of(scored[score]) for score in scoring.names}}
         records = [run.record for run in self.runs]
-        seconds, tokens = (sum(record[key] for record in records) for key in ("seconds", "tokens"))
+        times = np.asarray([record["seconds"] for record in records], dtype=np.float64)
+        tokens = sum(record["tokens"] for record in records)
         return {
             "budget": self.budget,
             "labels": self.labels,
@@ -236,8 +237,8 @@ class Cell:
             "confusion": sum(counts[1:], counts[0]).tolist() if counts else [],
             "calibration": scoring.calibration(self.sums.mean(0)),
             "training": {
-                "seconds": seconds / len(records),
-                "tokens_per_second": tokens / seconds if seconds else 0.0,
+                "seconds": interval(times, confidence=CONFIDENCE).as_dict(),
+                "tokens_per_second": tokens / times.sum() if times.any() else 0.0,
                 "best_epoch": mean_of([record["best_epoch"] for record in records]),
                 "left_out": sum(len(record["curve"]) > 1 and not record["best_step"] for record in records),
                 "label_names": sum(bool(record.get("label_names")) for record in records),

@@ -9,7 +9,7 @@ learning_curve.csv test metric against labels: system, budget, labels, score (pr
 
 evaluation.json
     schema, task, kind, confidence, labels (names), rows {test}, digests {train, dev, test}, seeds, budgets (-1: all)
-    selection: {by: budget or dev, folds (budget), rows (dev: labelled rows that choices have used beside the budgets)}
+    selection: {by: budget or dev, folds, rows (dev: labelled rows that choices have used beside the budgets)}
     main: primary metric; scores: names of all metrics, the primary first; titles: name -> title for text
     unit: unit of the budgets
     systems: [{system, family, start,
@@ -17,7 +17,7 @@ evaluation.json
                    per_class: {label: {f1, rows, precision, recall ...}} (null for a class without rows in test),
                    slices: {name: {rows, every score}},
                    confusion: [[...]] (sum over seeds; rows are true labels), calibration: [{low, high, rows, ...}],
-                   training: {seconds, tokens_per_second, best_epoch, selection_<main>,
+                   training: {seconds: {mean, low, high} (a run), tokens_per_second, best_epoch, selection_<main>,
                    left_out (number of seeds whose encoder stays as it was, because training it did not help)},
                    ways (with method auto): [{way, score (of selection), tried, kept (numbers of seeds), share (of its
                    steps), seconds}]}],
@@ -45,7 +45,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from itertools import product
 from pathlib import Path
 from typing import Any, Final
 
@@ -77,7 +78,7 @@ from components.evaluation.aggregates import (
     unit,
 )
 from components.evaluation.benefits import benefits, headline, label_efficiency, training_curve
-from components.evaluation.compare import best_by_budget, differences, transfer
+from components.evaluation.compare import Cells, best_by_budget, differences, transfer
 from components.settings.evaluate import EvaluateSettings
 from components.settings.section import BASELINE, BASELINES, Section
 
@@ -107,40 +108,74 @@ class EvaluateJob(Section):
     settings: EvaluateSettings = EvaluateSettings()
 
 
-def evaluate(job: EvaluateJob) -> Path:
-    """Score all systems of a task and write the output directory described above."""
-    test = read_test(job.examples)
-    facts = test.facts
-    scoring = scoring_for(facts.kind, facts.labels).fitting(test.rows.targets)
-    names = [BASELINES, *(f"{family}-{start}" for family in job.families for start in job.starts), *job.students]
-    folders = [job.finetuned / name for name in names]
+def _runs(job: EvaluateJob, folders: Sequence[Path], test: TestSplit, scoring: Scoring) -> list[Run]:
+    """The runs of all systems, and of the ensembles."""
+    facts, ensembles = test.facts, job.settings.ensembles
     runs = [run for folder in folders for run in read_runs(folder, test=test)]
     if not runs:
         raise ArtifactError(f"{job.finetuned}: contains no runs; run the stage finetune again")
-    if job.settings.ensembles and scoring.averages:
-        chosen = {
-            run: answers
-            for folder in folders
-            for run, answers in read_answers(folder, SELECTION[facts.selection]).items()
-        }
-        rows = rows_of_selection(job.examples, facts)
-        runs += ensemble_runs(list(runs), job.settings.ensembles, chosen=chosen, rows=rows, scoring=scoring)
-    elif job.settings.ensembles:
+    if ensembles and not scoring.averages:
         print(f"{facts.task}: no ensembles, because predictions of the kind {facts.kind} cannot be averaged")
+    elif ensembles:
+        every = [read_answers(folder, SELECTION[facts.selection]) for folder in folders]
+        chosen = {run: answers for of_folder in every for run, answers in of_folder.items()}
+        rows = rows_of_selection(job.examples, facts)
+        runs += ensemble_runs(list(runs), ensembles, chosen=chosen, rows=rows, scoring=scoring)
+    return runs
+
+
+def evaluate(job: EvaluateJob) -> Path:
+    """Score all systems of a task and write the output directory described above."""
+    test = read_test(job.examples)
+    facts, scoring = test.facts, scoring_for(test.facts.kind, test.facts.labels).fitting(test.rows.targets)
+    trained = map("-".join, product(job.families, job.starts))
+    folders = [job.finetuned / name for name in (BASELINES, *trained, *job.students)]
+    runs = _runs(job, folders, test, scoring)
+    named = {run.system: (run.family, run.start) for run in runs}
     cells = make_cells(runs, test, job.settings, scoring=scoring)
-    averages = {
-        system: average
-        for folder in folders
-        for system, average in read_averages(folder, averages=scoring.averages).items()
-    }
-    train = read_split(job.examples, "train")
+    train, averages = read_split(job.examples, "train"), dict[str, Average]()
+    for folder in folders:
+        averages |= read_averages(folder, averages=scoring.averages)
     artifacts = artifacts_of(averages, cells, test, train, job.settings, scoring=scoring)
-    selection: dict[str, Any] = {"by": "budget", "folds": facts.folds, "rows": 0}
-    if facts.selection != "budget":
-        selection = {"by": "dev", "rows": len(read_split(job.examples, "dev"))}
-    content = _content(test, runs, cells, artifacts, job, scoring) | {
+    efficiency, best = label_efficiency(cells, named), best_by_budget(cells)
+    dev = len(read_split(job.examples, "dev")) if facts.selection == "dev" else 0
+    content: dict[str, Any] = {
+        "schema": SCHEMA,
+        "task": facts.task,
+        "kind": facts.kind,
+        "confidence": CONFIDENCE,
+        "labels": facts.labels,
+        "digests": facts.digests,
+        "main": scoring.main,
+        "scores": scoring.names,
+        "titles": {name: title(name) for name in scoring.names},
+        "unit": unit(scoring),
+        "learned_languages": facts.learned_languages,
+        "seeds": sorted({run.seed for run in runs}),
+        "budgets": budgets_of(cells),
+        "systems": [
+            {
+                "system": system,
+                "family": family,
+                "start": start,
+                "budgets": [cell.as_dict(test) for (name, _), cell in cells.items() if name == system],
+                "training_curve": training_curve([run for run in runs if run.system == system], main=scoring.main),
+                **({"artifact": artifacts[system][1]} if system in artifacts else {}),
+            }
+            for system, (family, start) in named.items()
+        ],
+        "best": {str(budget): system for budget, system in best.items()},
+        "challenger": against_baseline(artifacts),
+        "noise": {str(cell.budget): of.as_dict() for cell in cells.values() if (of := cell.scores.noise) is not None},
+        "differences": differences(cells),
+        "benefits": benefits(cells, {name: of for name, of in named.items() if of[0] not in job.settings.ensembles}),
+        "label_efficiency": efficiency,
+        "mistakes": _mistakes(runs, best, test),
+        "headline": headline(cells, named, efficiency),
+        "transfer": transfer(cells, named, test),
+        "statements": _missing(cells, best, scoring),
         "rows": {"train": len(train), "test": len(test.rows)},
-        "selection": selection,
+        "selection": {"by": facts.selection, "folds": facts.folds, "rows": dev},
         "cut": {folder.name: cut for folder in folders if (cut := read_manifest(folder).facts.get("cut"))},
     }
     with writing(job.output, kind=KIND) as draft:
@@ -152,62 +187,11 @@ def evaluate(job: EvaluateJob) -> Path:
     return job.output
 
 
-def _content(
-    test: TestSplit,
-    runs: list[Run],
-    cells: dict[tuple[str, int], Cell],
-    artifacts: dict[str, Artifact],
-    job: EvaluateJob,
-    scoring: Scoring,
-) -> dict[str, Any]:
-    systems = {run.system: (run.family, run.start) for run in runs}
-    trained = {system: of for system, of in systems.items() if of[0] not in job.settings.ensembles}
-    efficiency = label_efficiency(cells, systems)
-    return {
-        "schema": SCHEMA,
-        "task": test.facts.task,
-        "kind": test.facts.kind,
-        "confidence": CONFIDENCE,
-        "labels": test.facts.labels,
-        "digests": test.facts.digests,
-        "main": scoring.main,
-        "scores": scoring.names,
-        "titles": {name: title(name) for name in scoring.names},
-        "unit": unit(scoring),
-        "learned_languages": test.facts.learned_languages,
-        "seeds": sorted({run.seed for run in runs}),
-        "budgets": budgets_of(cells),
-        "systems": [
-            {
-                "system": system,
-                "family": family,
-                "start": start,
-                "budgets": [cell.as_dict(test) for (name, _), cell in cells.items() if name == system],
-                "training_curve": training_curve([run for run in runs if run.system == system], main=scoring.main),
-                **({"artifact": artifacts[system].content} if system in artifacts else {}),
-            }
-            for system, (family, start) in systems.items()
-        ],
-        "best": {str(budget): system for budget, system in best_by_budget(cells).items()},
-        "challenger": against_baseline(artifacts),
-        "noise": {
-            str(cell.budget): noise.as_dict() for cell in cells.values() if (noise := cell.scores.noise) is not None
-        },
-        "differences": differences(cells),
-        "benefits": benefits(cells, trained),
-        "label_efficiency": efficiency,
-        "mistakes": _mistakes(runs, cells, test),
-        "headline": headline(cells, systems, efficiency),
-        "transfer": transfer(cells, systems, test),
-        "statements": _missing(cells, scoring),
-    }
-
-
-def _missing(cells: dict[tuple[str, int], Cell], scoring: Scoring) -> list[dict[str, Any]]:
+def _missing(cells: Cells, named: Mapping[int, str], scoring: Scoring) -> list[dict[str, Any]]:
     """Statements of the kinds `missing` and `few`, which name the classes without rows in test, and those with fewer
     than `FEW`, with the score without them. Such a class enters the score when rows are added; the score without it
     compares with that of a run before."""
-    budget, best = budgets_of(cells)[-1], best_by_budget(cells)[budgets_of(cells)[-1]]
+    budget, best = list(named.items())[-1]
     cell = cells[best, budget]
     classes = scoring.classes(cell.sums[0])
     texts, names = {}, [name for name, counted in classes.items() if not counted["rows"]]
@@ -228,10 +212,9 @@ def _missing(cells: dict[tuple[str, int], Cell], scoring: Scoring) -> list[dict[
     return [{"kind": kind, "text": text} for kind, text in texts.items()]
 
 
-def _mistakes(runs: list[Run], cells: dict[tuple[str, int], Cell], test: TestSplit) -> dict[str, Any]:
+def _mistakes(runs: Sequence[Run], named: Mapping[int, str], test: TestSplit) -> dict[str, Any]:
     """The most certain wrong answers, by the best run of the best system with the most labels."""
-    budget = budgets_of(cells)[-1]
-    best = best_by_budget(cells)[budget]
+    budget, best = list(named.items())[-1]
     of_system = [run for run in runs if (run.system, run.budget) == (best, budget)]
     chosen = max(of_system, key=lambda run: best_score(run.record))
     wrong = mistakes(test.rows, chosen.answers, scoring_for(test.facts.kind, test.facts.labels))
@@ -254,12 +237,8 @@ def _tables(content: dict[str, Any]) -> tuple[dict[str, float], list[dict[str, A
     return flat, rows
 
 
-@dataclass(frozen=True)
-class Artifact:
-    """The stored model of a system. `content`: as in evaluation.json."""
-
-    cell: Cell
-    content: dict[str, Any]
+#: The stored model of a system: as a cell, and as in evaluation.json.
+Artifact = tuple[Cell, dict[str, Any]]
 
 
 def artifacts_of(
@@ -286,7 +265,7 @@ def artifacts_of(
             "selection": cells[system, budget].selection,
             "scores": {name: interval.as_dict() for name, interval in cell.intervals.items()},
         }
-        artifacts[system] = Artifact(cell, content)
+        artifacts[system] = cell, content
     return artifacts
 
 
@@ -298,12 +277,12 @@ def against_baseline(artifacts: Mapping[str, Artifact]) -> dict[str, Any] | None
         {system, against, gain: {mean, low, high}, text}.
     """
     learned, fixed = (
-        [of for of in artifacts.values() if (of.cell.runs[0].family == BASELINE) is fixed] for fixed in (False, True)
+        [of for of in artifacts.values() if (of[0].runs[0].family == BASELINE) is fixed] for fixed in (False, True)
     )
     if not learned or not fixed:
         return None
-    ours = max(learned, key=lambda of: of.content["selection"]).cell
-    theirs = max(fixed, key=lambda of: of.cell.main.mean).cell
+    ours, _ = max(learned, key=lambda of: of[1]["selection"])
+    theirs = max((cell for cell, _ in fixed), key=lambda cell: cell.main.mean)
     gain = ours.scores.minus(theirs.scores).interval()
     verdict = "better" if gain.low > 0 else "worse" if gain.high <= 0 else "not shown to be better"
     text = (

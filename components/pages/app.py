@@ -14,6 +14,7 @@ import threading
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlencode
@@ -31,8 +32,9 @@ from components.core.steps import step
 from components.data.tasks.budgets import budget_name
 from components.data.tasks.kinds import find_kind
 from components.pages import errors, graph, labelling, overview, retrainings, trying
-from components.pages.project import Link, Project
+from components.pages.project import VERDICTS, Link, Project
 from components.reporting import figures
+from components.reporting.advice import answer, grounds, labels_used
 from components.reporting.marks import marked
 from components.serving import http
 from components.serving.http import Bodies, BodyError, address_of, configure, listen, names_of, token_for
@@ -120,6 +122,8 @@ class Pages:
             finalize=marked,
         )
         self._templates.filters |= {"duration": duration, "budget": budget_name, "query": urlencode}
+        self._templates.filters |= {"answer": answer, "grounds": grounds, "labels_used": labels_used}
+        self._templates.filters["day"] = lambda seconds: f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%d %H:%M} UTC"
         # matplotlib's settings belong to the process.
         self._drawing = threading.Lock()
 
@@ -146,6 +150,7 @@ class Pages:
             cost=overview.cost(self.project),
             runs=listed[:5],
             problem=problem,
+            verdicts=VERDICTS,
             report=(self.project.out / "report" / "report.html").is_file(),
         )
 
@@ -157,12 +162,12 @@ class Pages:
         run = retrainings.find(self.project, identifier)
         if run is None:
             return self.missing(f"no retraining {identifier!r}; the page Runs lists them")
-        drawn = {stage.name: self._curves(stage) for stage in run.stages}
+        drawn = {stage["name"]: self._curves(stage["curves"]) for stage in run["stages"]}
         return self.page("run.html.j2", "/runs", run=run, drawn=drawn, not_run=retrainings.NOT_RUN)
 
-    def _curves(self, stage: retrainings.StageRun) -> list[tuple[str, str]]:
+    def _curves(self, of_stage: Mapping[str, figures.Line]) -> list[tuple[str, str]]:
         groups: dict[str, dict[str, figures.Line]] = {}
-        for key, line in stage.curves.items():
+        for key, line in of_stage.items():
             quantity, _, piece = key.partition("/")
             groups.setdefault(quantity, {})[piece or quantity] = line
         return [
@@ -216,7 +221,7 @@ class Pages:
         predictions = [self.models.predict(version, fields, role=role) for version, role in versions]
         neighbours: list[trying.Neighbour] = []
         if (facts := self.project.facts(task)) is not None and predictions:
-            budget, seeds = self.project.learned_from(task, predictions[0].version)
+            budget, seeds = self.project.learned_from(task, predictions[0]["version"])
             text = "\n".join(fields)
             neighbours = self.similar.find(self.project.examples(task), facts, text, budget=budget, seeds=seeds)
         return {"predictions": predictions, "neighbours": neighbours}
@@ -231,7 +236,6 @@ class Pages:
             counts = self.labelling.counts(task)
         except HeadstartError as error:
             problem = str(error)
-        learned = self.labelling.learned(task)
         shown = session.next
         shares = sorted((shown.probabilities if shown else {}).items(), key=lambda item: -item[1])
         return self.page(
@@ -245,7 +249,7 @@ class Pages:
             problem=problem,
             shares=shares,
             shown_labels=trying.SHOWN,
-            learned=learned,
+            evaluation=self.project.evaluation(task),
             suggest=step("suggest", task=task),
             merge=step("label", file=f"{task}-to-label.csv", task=task),
             count=labelling.COUNT,

@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from components.data.tasks.data import Split
@@ -42,35 +42,10 @@ class Choice:
         return {name: str(value) for name, value in values.items() if value not in ("", 0) or name == "seed"}
 
 
-@dataclass(frozen=True)
-class Errors:
-    """The errors of one run.
-
-    Attributes:
-        counts: (C, C) confusions.
-        pairs: (true, predicted, count), most frequent first.
-        slices: (name, rows, errors), the most errors above the average first.
-    """
-
-    choice: Choice
-    systems: Sequence[str]
-    budgets: Sequence[int]
-    seeds: Sequence[int]
-    rows: int
-    errors: Sequence[Mistake]
-    labels: Sequence[str] = ()
-    counts: Any = None
-    pairs: Sequence[tuple[str, str, int]] = ()
-    slices: Sequence[tuple[str, int, int]] = field(default_factory=list)
-    separator: str = "\n"
-
-    @property
-    def page(self) -> Sequence[Mistake]:
-        return self.errors[self.choice.start : self.choice.start + PAGE]
-
-
-def read_errors(project: Project, task: str, wanted: Mapping[str, str]) -> Errors | None:
-    """The errors that a request asks for; None if nothing was evaluated."""
+def read_errors(project: Project, task: str, wanted: Mapping[str, str]) -> dict[str, Any] | None:
+    """The errors of the run that a request asks for, as the page shows them: the choice, what there is to choose, the
+    number of rows, the errors, the (C, C) counts of confusions, its most frequent pairs (true, predicted, count), and
+    slices (name, rows, errors), the most errors above the average first. None if nothing was evaluated."""
     evaluation, facts = project.evaluation(task), project.facts(task)
     if not evaluation or facts is None:
         return None
@@ -109,19 +84,19 @@ def read_errors(project: Project, task: str, wanted: Mapping[str, str]) -> Error
         start=max(0, int(start)) if (start := wanted.get("start", "0")).isdecimal() else 0,
     )
     counts, pairs = scoring.confusion(split.targets, given), Counter((entry.true, entry.predicted) for entry in errors)
-    return Errors(
-        choice,
-        names,
-        budgets,
-        seeds,
-        len(split),
-        [entry for entry in errors if _selected(entry, choice)],
-        labels=facts.labels if counts is not None and len(facts.labels) <= CLASSES else (),
-        counts=counts,
-        pairs=[(*pair, count) for pair, count in pairs.most_common(PAIRS)] if counts is not None else (),
-        slices=_slices(split, errors),
-        separator=find_kind(facts.kind).io.separator,
-    )
+    return {
+        "choice": choice,
+        "systems": names,
+        "budgets": budgets,
+        "seeds": seeds,
+        "rows": len(split),
+        "errors": [entry for entry in errors if _selected(entry, choice)],
+        "labels": facts.labels if counts is not None and len(facts.labels) <= CLASSES else (),
+        "counts": counts,
+        "pairs": [(*pair, count) for pair, count in pairs.most_common(PAIRS)] if counts is not None else (),
+        "slices": _slices(split, errors),
+        "separator": find_kind(facts.kind).io.separator,
+    }
 
 
 def _folder(task: str, system: Mapping[str, Any]) -> str:

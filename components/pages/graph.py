@@ -26,8 +26,6 @@ from components.reporting.stage import TRAINED
 WIDTH, HEIGHT, LANE, GAP_X, GAP_Y = 178, 50, 16, 18, 44
 #: Registered versions of a model that are drawn, the newest ones.
 VERSIONS = 4
-#: Characters of a title in a box.
-TITLE = 24
 #: Tags of a version that are shown.
 SHOWN = ("system", "parent", "data", "git_commit")
 #: Prefix of the keys of the data.
@@ -58,38 +56,11 @@ class Graph:
     edges: list[tuple[str, str]]
 
 
-@dataclass(frozen=True)
-class Box:
-    """A node with its place; `related`: whether it comes from the chosen node, or the chosen node from it."""
-
-    node: Node
-    x: float
-    y: float
-    chosen: bool
-    related: bool
-
-    @property
-    def title(self) -> str:
-        """The title, shortened in the middle."""
-        text = self.node.title
-        return text if len(text) <= TITLE else f"{text[: TITLE - 9]}\u2026{text[-8:]}"
-
-
-@dataclass(frozen=True)
-class Picture:
-    """The drawing of a graph; arrows are (path of SVG, whether both ends are related to the chosen node)."""
-
-    boxes: Sequence[Box]
-    arrows: Sequence[tuple[str, bool]]
-    width: float
-    height: float
-    chosen: Node | None
-    facts: Mapping[str, str]
-
-
-def picture(project: Project, *, chosen: str = "") -> Picture | None:
-    """The lineage of the last run and its registered versions; None before the first run. `chosen`: key of the node
-    whose facts are shown; an unknown one is ignored."""
+def picture(project: Project, *, chosen: str = "") -> dict[str, Any] | None:
+    """The lineage of the last run and its registered versions: boxes (node, x, y, whether it is chosen, and whether it
+    comes from the chosen node or this one from it), arrows (path of SVG, whether both ends are related to the chosen
+    node), width, height, the chosen node and its facts; None before the first run. `chosen`: key of the node whose
+    facts are shown; an unknown one is ignored."""
     graph = _outputs(project)
     _add_versions(graph, project)
     used = {key for edge in graph.edges for key in edge}
@@ -103,14 +74,13 @@ def picture(project: Project, *, chosen: str = "") -> Picture | None:
         drawn.add_node(chosen)
         related = {chosen} | networkx.ancestors(drawn, chosen) | networkx.descendants(drawn, chosen)
     corners, lines = placed(list(graph.nodes), graph.edges)
-    boxes = [
-        Box(graph.nodes[key], *corner, chosen=key == chosen, related=key in related) for key, corner in corners.items()
-    ]
+    boxes = [(graph.nodes[key], *corner, key == chosen, key in related) for key, corner in corners.items()]
     arrows = [(path_of(points), {source, target} <= related) for (source, target), points in lines.items()]
     facts = {} if node is None else _facts(project, node)
     every = [*corners.values(), *(point for points in lines.values() for point in points)]
     width = max(WIDTH + max(x for x, _ in corners.values()), *(x for x, _ in every))
-    return Picture(boxes, arrows, width, HEIGHT + max(y for _, y in corners.values()), node, facts)
+    height = HEIGHT + max(y for _, y in corners.values())
+    return {"boxes": boxes, "arrows": arrows, "width": width, "height": height, "chosen": node, "facts": facts}
 
 
 def placed(

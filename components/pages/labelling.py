@@ -5,15 +5,13 @@ import threading
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Literal
 
 from components.core.errors import HeadstartError
-from components.data.tasks.budgets import budget_name
 from components.labelling.answers import Answer, merge, undo
 from components.labelling.queue import Suggestion, queue
 from components.labelling.rows import read_rows, source_of
 from components.pages.project import Project
-from components.reporting.advice import labels_used
 
 #: Texts that are chosen at once, and labels that have a key.
 COUNT, KEYS = 50, 9
@@ -28,14 +26,6 @@ class Given:
     suggestion: Suggestion
     labels: tuple[str, ...] | None
     batch: str = ""
-
-
-@dataclass(frozen=True)
-class Counts:
-    """The labelled rows of train: label -> number, most frequent first, and the number of rows."""
-
-    labels: Sequence[tuple[str, int]]
-    rows: int
 
 
 @dataclass
@@ -149,23 +139,8 @@ class Labelling:
             session.waiting.insert(0, last.suggestion)
             session.state = "ready"
 
-    def learned(self, task: str) -> str:
-        """How many of the labelled texts the models of the last run have learned from; empty before the first run."""
-        evaluation = self._project.evaluation(task)
-        budgets, rows = evaluation.get("budgets", []), evaluation.get("rows", {})
-        used = labels_used(evaluation)
-        if not used or "train" not in rows:
-            return ""
-        if used >= rows["train"]:
-            return f"The last run learned from all {used:,} rows of train; {rows['test']:,} rows are test."
-        named = " and ".join(budget_name(budget) for budget in budgets)
-        return (
-            f"The last run learned from {used:,} of {rows['train']:,} rows of train: the budgets of {named} "
-            f"{evaluation['unit']}, of all seeds together; {rows['test']:,} rows are test. More: "
-            f"data.tasks.{task}.budgets in params.yaml."
-        )
-
-    def counts(self, task: str) -> Counts:
+    def counts(self, task: str) -> dict[str, Any]:
+        """The labelled rows of train: (label, number), most frequent first, and the number of rows."""
         name, source = source_of(self._project.settings, task)
         rows = [row.labels for row in read_rows(name, source, splits=("train",)) if row.labels is not None]
-        return Counts(Counter(label for labels in rows for label in labels).most_common(), len(rows))
+        return {"labels": Counter(label for labels in rows for label in labels).most_common(), "rows": len(rows)}

@@ -2,77 +2,23 @@
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import Any
 
 from components.core.errors import HeadstartError
-from components.core.progress import duration
 from components.core.steps import step
-from components.pages.project import VERDICTS, Champion, Project
+from components.pages.project import Champion, Project
 from components.pipeline.costs import History
 from components.reporting import evaluations, findings
-from components.reporting.advice import Advice, advice, answer, current_row, grounds
-from components.reporting.findings import Chapter
+from components.reporting.advice import Advice, advice, current_row
 
 #: Prefix of the findings of `headstart drift` (`components.pipeline.monitoring.drift_check`).
 DRIFT = "drift-"
-#: Number of stages of the costs that are named.
-LONGEST = 5
 
 
-@dataclass(frozen=True)
-class TaskView:
-    """What the overview shows of a task.
-
-    Attributes:
-        drift: (sentence, time of the check); None if it was never checked.
-        history: decisions and changes in words, newest first.
-    """
-
-    name: str
-    champion: Champion
-    decision: Mapping[str, Any]
-    evaluation: Mapping[str, Any]
-    chapter: Chapter | None
-    drift: tuple[str, str] | None
-    steps: Sequence[Advice]
-    history: Sequence[str]
-
-    @property
-    def verdict(self) -> str:
-        """The last decision in words."""
-        return VERDICTS.get(self.decision.get("verdict", ""), "")
-
-    @property
-    def reasons(self) -> Sequence[str]:
-        """Why the served version was chosen; empty if the last decision, shown beside it, has the same reasons."""
-        reasons = self.champion.reasons
-        return () if list(reasons) == list(self.decision.get("reasons", ())) else reasons
-
-    @property
-    def answer(self) -> str:
-        """What transfer was worth, in one sentence; empty without a language model."""
-        return answer(self.evaluation)
-
-    @property
-    def grounds(self) -> Sequence[str]:
-        """What the last decision rests on, besides its sentence."""
-        return grounds(self.decision)
-
-
-@dataclass(frozen=True)
-class Cost:
-    """What a complete run takes, by the last duration of each stage."""
-
-    seconds: float
-    longest: Sequence[tuple[str, str]]
-
-    @property
-    def time(self) -> str:
-        return duration(self.seconds)
-
-
-def task(project: Project, name: str) -> TaskView:
+def task(project: Project, name: str) -> dict[str, Any]:
+    """What the page shows of a task: its name, champion, decision, evaluation, screen (figure and table, or None),
+    drift ((sentence, time of the check), or None), steps, history (decisions and changes in words, newest first), and
+    the reasons of the served version."""
     evaluation, champion, decision = project.evaluation(name), project.champion(name), project.decision(name)
     system = champion.system if champion.version else ""
     # A person may have moved the alias since the decision.
@@ -81,7 +27,7 @@ def task(project: Project, name: str) -> TaskView:
     if decision and champion.version is not None and not same:
         chosen = f"{system or 'a model'} (version {champion.version.number})"
         decision = {**decision, "story": f"{chosen} is the current model, chosen after the last decision"}
-    chapter = evaluations.scores(name, evaluation, champion=row) if evaluation else None
+    screen = evaluations.first_screen(evaluation, champion=row) if evaluation else None
     steps = advice(name, evaluation, system=system, flags=project.flags) if evaluation else []
     candidate = decision.get("candidate") or {}
     if champion.version is None and candidate.get("version"):
@@ -93,7 +39,22 @@ def task(project: Project, name: str) -> TaskView:
             ),
             *steps,
         ]
-    return TaskView(name, champion, decision, evaluation, chapter, _drift(project, name), steps, project.history(name))
+    return {
+        "name": name,
+        "champion": champion,
+        "decision": decision,
+        "evaluation": evaluation,
+        "screen": screen,
+        "drift": _drift(project, name),
+        "steps": steps,
+        "history": project.history(name),
+        "reasons": reasons_of(champion, decision),
+    }
+
+
+def reasons_of(champion: Champion, decision: Mapping[str, Any]) -> Sequence[str]:
+    """Why the served version was chosen; empty if the last decision, shown beside it, has the same reasons."""
+    return () if list(champion.reasons) == list(decision.get("reasons", ())) else champion.reasons
 
 
 def _drift(project: Project, name: str) -> tuple[str, str] | None:
@@ -104,11 +65,7 @@ def _drift(project: Project, name: str) -> tuple[str, str] | None:
     return None
 
 
-def cost(project: Project) -> Cost | None:
-    """The cost of a complete run; None if no stage has run here."""
+def cost(project: Project) -> list[tuple[str, float]]:
+    """Stage -> seconds of its last run here, the longest first."""
     last = {item.stage: item.seconds for item in History(project.root).read()}
-    if not last:
-        return None
-    seconds = sum(last.values())
-    longest = sorted(last.items(), key=lambda item: -item[1])[:LONGEST]
-    return Cost(seconds, [(stage, duration(taken)) for stage, taken in longest])
+    return sorted(last.items(), key=lambda item: -item[1])

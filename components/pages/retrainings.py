@@ -2,14 +2,11 @@
 
 import re
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
 from typing import Any
 
 from components.core.errors import HeadstartError
-from components.core.progress import duration
 from components.pages.project import Project
 from components.pipeline.costs import History, Remaining
 from components.pipeline.telemetry import expected_of, is_killed
@@ -31,79 +28,13 @@ STATUS = {"RUNNING": RUNNING, "SCHEDULED": RUNNING, "FINISHED": FINISHED, "FAILE
 OUTCOMES = {"Completed": FINISHED, "Cached": "restored", "Skipped": "up to date", "Failed": FAILED}
 
 
-@dataclass(frozen=True)
-class StageRun:
-    """One stage of a retraining.
-
-    Attributes:
-        state: running, finished, restored, up to date, failed or interrupted.
-        usual: seconds that the stage took the last time; None if that is unknown.
-    """
-
-    name: str
-    state: str
-    seconds: float
-    usual: float | None = None
-    why: str = ""
-    error: str = ""
-    curves: Mapping[str, Line] = field(default_factory=dict)
-    latest: Mapping[str, float] = field(default_factory=dict)
-
-    @property
-    def share(self) -> float | None:
-        """Share of the usual time that has passed, below 1; None if unknown."""
-        return None if not self.usual else min(self.seconds / self.usual, 0.99)
-
-    @property
-    def left(self) -> str:
-        """What is known about the remaining time, in words."""
-        if self.state != RUNNING:
-            return ""
-        if not self.usual:
-            return "no earlier run to compare with"
-        rest = self.usual - self.seconds
-        return f"about {duration(rest)} left" if rest > 0 else f"longer than the last time ({duration(self.usual)})"
-
-
-@dataclass(frozen=True)
-class Run:
-    """One retraining.
-
-    Attributes:
-        expected: stages that were going to run at its start -> seconds by earlier runs, or None.
-        results: task -> its score and what became of the candidate (`Project.results`).
-        data: first characters of the digest of its data.
-        changed: why its stages ran: what is not as in the run before.
-    """
-
-    id: str
-    name: str
-    state: str
-    begun: float
-    seconds: float
-    summary: Sequence[str] = ()
-    reason: str = ""
-    stages: Sequence[StageRun] = ()
-    expected: Mapping[str, float | None] = field(default_factory=dict)
-    results: Mapping[str, str] = field(default_factory=dict)
-    data: str = ""
-    changed: str = ""
-
-    @property
-    def left(self) -> str:
-        """The remaining stages and their time, in words; empty if the run has ended."""
-        if self.state != RUNNING:
-            return ""
-        rest = Remaining(self.expected)
-        for stage in self.stages:
-            if stage.state != RUNNING:
-                rest = rest.without(stage.name)
-        return str(rest.after({stage.name: stage.seconds for stage in self.stages}))
-
-    @property
-    def when(self) -> str:
-        """The time of the start, UTC."""
-        return f"{datetime.fromtimestamp(self.begun, UTC):%Y-%m-%d %H:%M} UTC"
+#: A retraining, as the pages show it: id, name, state, begun, seconds, summary (lines), reason, stages, left (the
+#: remaining stages and their time, in words; empty if it has ended), results (task -> its score and what became of the
+#: candidate: `Project.results`), data (first characters of the digest), and changed: why its stages ran.
+Run = dict[str, Any]
+#: A stage of a retraining: name, state (running, finished, restored, up to date, failed or interrupted), seconds, usual
+#: (seconds of the last time, or None), why, error, curves (name -> line) and latest (values of a running stage).
+Stage = dict[str, Any]
 
 
 def listed(project: Project) -> tuple[list[Run], str]:
@@ -112,7 +43,9 @@ def listed(project: Project) -> tuple[list[Run], str]:
         results = project.results()
         runs = [_of_mlflow(run) for run in project.registry().search_runs(stage=RETRAIN, most=LISTED)]
         out = f"{project.settings.run.out}/"
-        return [replace(run, results=results.get(run.id, {}), changed=_in_short(run.changed, out)) for run in runs], ""
+        for run in runs:
+            run |= {"results": results.get(run["id"], {}), "changed": _in_short(run["changed"], out)}
+        return runs, ""
     except HeadstartError as error:
         return [], str(error)
 
@@ -146,22 +79,28 @@ def _of_mlflow(run: Any, project: Project | None = None) -> Run:
         children = [child for child in children if f"{PREFIX}stage" in child.data.tags]
         children.sort(key=lambda child: child.info.start_time)
         stages = [_stage_of_mlflow(registry, child, usual, killed=killed) for child in children]
-    return Run(
-        tags.get(f"{PREFIX}run", ""),
-        info.run_name,
-        KILLED if killed else STATUS.get(info.status, info.status.lower()),
-        info.start_time / 1000,
-        ((info.end_time or 1000 * time.time()) - info.start_time) / 1000,
-        summary=[line.removeprefix("- ") for line in note.splitlines() if line.startswith("- ")],
-        reason=tags.get(f"{PREFIX}reason", ""),
-        stages=stages,
-        expected=expected_of(tags),
-        data=tags.get(f"{PREFIX}data", "")[:7],
-        changed=tags.get(f"{PREFIX}changed", ""),
-    )
+    state, expected = KILLED if killed else STATUS.get(info.status, info.status.lower()), Remaining(expected_of(tags))
+    for stage in stages:
+        if stage["state"] != RUNNING:
+            expected = expected.without(stage["name"])
+    left = expected.after({stage["name"]: stage["seconds"] for stage in stages}) if state == RUNNING else ""
+    return {
+        "id": tags.get(f"{PREFIX}run", ""),
+        "name": info.run_name,
+        "state": state,
+        "begun": info.start_time / 1000,
+        "seconds": ((info.end_time or 1000 * time.time()) - info.start_time) / 1000,
+        "summary": [line.removeprefix("- ") for line in note.splitlines() if line.startswith("- ")],
+        "reason": tags.get(f"{PREFIX}reason", ""),
+        "stages": stages,
+        "left": str(left),
+        "results": {},
+        "data": tags.get(f"{PREFIX}data", "")[:7],
+        "changed": tags.get(f"{PREFIX}changed", ""),
+    }
 
 
-def _stage_of_mlflow(registry: Registry, run: Any, usual: Mapping[str, float], *, killed: bool) -> StageRun:
+def _stage_of_mlflow(registry: Registry, run: Any, usual: Mapping[str, float], *, killed: bool) -> Stage:
     tags, info = run.data.tags, run.info
     name = tags[f"{PREFIX}stage"]
     drawn = [key for key in run.data.metrics if DRAWN.search(key) and not key.startswith(COPIES)]
@@ -173,13 +112,14 @@ def _stage_of_mlflow(registry: Registry, run: Any, usual: Mapping[str, float], *
             if len(points) > 1:
                 curves[key] = Line([step for step, _ in points], [value for _, value in points])
     state = OUTCOMES.get(tags.get(f"{PREFIX}outcome", ""), STATUS.get(info.status, info.status.lower()))
-    return StageRun(
-        name,
-        KILLED if killed and state == RUNNING else state,
-        ((info.end_time or 1000 * time.time()) - info.start_time) / 1000,
-        usual=usual.get(name),
-        why=tags.get(f"{PREFIX}why", ""),
-        error=tags.get(f"{PREFIX}error", ""),
-        curves=curves,
-        latest=dict(run.data.metrics) if state == RUNNING and not killed else {},
-    )
+    killed = killed and state == RUNNING
+    return {
+        "name": name,
+        "state": KILLED if killed else state,
+        "seconds": ((info.end_time or 1000 * time.time()) - info.start_time) / 1000,
+        "usual": usual.get(name),
+        "why": tags.get(f"{PREFIX}why", ""),
+        "error": tags.get(f"{PREFIX}error", ""),
+        "curves": curves,
+        "latest": dict(run.data.metrics) if state == RUNNING and not killed else {},
+    }

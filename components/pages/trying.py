@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
@@ -34,39 +33,13 @@ NEAREST, SHOWN, NAMED, EXAMPLES, LONGEST, SHORT = 5, 10, 5, 3, 20_000, 300
 KEPT = 3
 
 
-@dataclass(frozen=True)
-class Neighbour:
-    """A labelled row that is similar to the text."""
-
-    text: str
-    label: str
-    similarity: float
-    learned: bool | None
-
-
-@dataclass(frozen=True)
-class Prediction:
-    """The answer of one version. `shares`: (label, probability), the largest first; empty for kinds without
-    probabilities. `share_wrong`: of held-out answers that are at least as confident. `outside`: whether the text is
-    unlike the training texts."""
-
-    version: Version
-    role: str
-    system: str
-    formatted: Mapping[str, Any]
-    shares: Sequence[tuple[str, float]] = ()
-    explanation: Explanation | None = None
-    share_wrong: float | None = None
-    outside: bool = False
-    problem: str = ""
-
-    @property
-    def text(self) -> str:
-        value = self.formatted.get("prediction", "")
-        if "spans" in self.formatted:
-            spans = [f"{span['text']} ({span['type']})" for span in self.formatted["spans"]]
-            return "; ".join(spans) or ("no span" if set(self.formatted["tags"]) == {"O"} else str(value))
-        return f"{value:.4g}" if isinstance(value, float) else str(value) or "no label"
+#: A labelled row that is similar to the text, as the page shows it: text, label, similarity, and whether the model has
+#: learned from it (None: unknown).
+Neighbour = dict[str, Any]
+#: The answer of one version: version, role, system, formatted, shares ((label, probability), the largest first; empty
+#: for kinds without probabilities), explanation, share_wrong (of held-out answers at least as confident), outside
+#: (whether the text is unlike the training texts) and problem.
+Prediction = dict[str, Any]
 
 
 def examples(directory: Path, io: TaskIO) -> list[dict[str, str]]:
@@ -120,10 +93,20 @@ class Models:
                 explanation = explain(classifier, fields, answer)
                 outside = domain is not None and domain.excludes(fields)
             except HeadstartError as error:
-                return Prediction(version, role, system, {}, problem=str(error))
+                return {"version": version, "role": role, "system": system, "problem": str(error)}
         shares = sorted(formatted.get("probabilities", {}).items(), key=lambda item: -item[1])
         wrong = share_at(facts, formatted.get("confidence", 0.0))
-        return Prediction(version, role, system, formatted, shares, explanation, wrong, outside)
+        return {
+            "version": version,
+            "role": role,
+            "system": system,
+            "formatted": formatted,
+            "shares": shares,
+            "explanation": explanation,
+            "share_wrong": wrong,
+            "outside": outside,
+            "problem": "",
+        }
 
     def _load(self, version: Version) -> tuple[Classifier, Mapping[str, Any], Domain | None]:
         if version.label not in self._loaded:
@@ -163,12 +146,12 @@ class Similar:
         best = np.argsort(-cosines, kind="stable")[:NEAREST]
         learned = _learned(split, facts, budget=budget, seeds=seeds)
         return [
-            Neighbour(
-                find_kind(facts.kind).io.separator.join(split.fields[row]),
-                scoring.in_words(split.fields[row], split.targets[row]),
-                float(cosines[row]),
-                None if learned is None else int(row) in learned,
-            )
+            {
+                "text": find_kind(facts.kind).io.separator.join(split.fields[row]),
+                "label": scoring.in_words(split.fields[row], split.targets[row]),
+                "similarity": float(cosines[row]),
+                "learned": None if learned is None else int(row) in learned,
+            }
             for row in best
             if cosines[row] > 0
         ]
@@ -187,37 +170,19 @@ def _learned(split: Any, facts: TaskFacts, *, budget: int, seeds: Sequence[int])
 MOST: Final = 160
 
 
-@dataclass(frozen=True)
-class Piece:
-    """A part of the text with its weight: positive if it supports the prediction. `weight` is None between words."""
-
-    text: str
-    weight: float | None = None
+#: A part of the text with its weight: positive if it supports the prediction; None between words.
+Piece = tuple[str, float | None]
 
 
-@dataclass(frozen=True)
-class Explanation:
-    """The pieces of each part of the input; joined, they are the text."""
-
-    parts: Sequence[Sequence[Piece]]
-
-    @property
-    def largest(self) -> float:
-        """The largest absolute weight; 0 without words."""
-        return max((abs(piece.weight) for part in self.parts for piece in part if piece.weight is not None), default=0)
-
-    @property
-    def decided(self) -> list[tuple[str, float]]:
-        """The words with the largest weights, and these."""
-        words = {piece.text: piece.weight for part in self.parts for piece in part if piece.weight is not None}
-        named = sorted(words.items(), key=lambda item: -abs(item[1]))[:NAMED]
-        return [(word, weight) for word, weight in named if round(weight, 2)]
-
-
-def explain(classifier: Classifier, fields: Fields, answer: Answer) -> Explanation | None:
+def explain(classifier: Classifier, fields: Fields, answer: Answer) -> dict[str, Any] | None:
     """The weights of the words for an answer, by occlusion (Zeiler and Fergus 2014; Li, Monroe and Jurafsky 2016): the
     change of the predicted label's probability, or of the predicted number, without the word. None for kinds with other
-    answers, and for a text of one word."""
+    answers, and for a text of one word.
+
+    Returns:
+        `parts`: the pieces of each part of the input, which joined are the text; `largest`: the largest absolute
+        weight; `decided`: the words with the largest weights, and these.
+    """
     units = [words_of(text, marks="joined") for text in fields]
     size = -(-sum(map(len, units)) // MOST)
     removed = [
@@ -233,7 +198,11 @@ def explain(classifier: Classifier, fields: Fields, answer: Answer) -> Explanati
     weights: list[dict[tuple[int, int], float]] = [{} for _ in fields]
     for (part, group), changed in zip(removed, answers, strict=True):
         weights[part] |= dict.fromkeys(group, float(answer[index] - changed[index]))
-    return Explanation([_pieces(text, weights_of) for text, weights_of in zip(fields, weights, strict=True)])
+    parts = [_pieces(text, weights_of) for text, weights_of in zip(fields, weights, strict=True)]
+    weighted = [(text, weight) for part in parts for text, weight in part if weight is not None]
+    named = sorted(dict(weighted).items(), key=lambda item: -abs(item[1]))[:NAMED]
+    largest = max((abs(weight) for _, weight in weighted), default=0)
+    return {"parts": parts, "largest": largest, "decided": [of for of in named if round(of[1], 2)]}
 
 
 def _without(fields: Fields, part: int, spans: Sequence[tuple[int, int]]) -> Fields:
@@ -243,10 +212,8 @@ def _without(fields: Fields, part: int, spans: Sequence[tuple[int, int]]) -> Fie
 
 
 def _pieces(text: str, weights: dict[tuple[int, int], float]) -> list[Piece]:
-    pieces, position = [], 0
+    pieces, position = list[Piece](), 0
     for (start, end), weight in sorted(weights.items()):
-        if start > position:
-            pieces.append(Piece(text[position:start]))
-        pieces.append(Piece(text[start:end], weight))
+        pieces += [(text[position:start], None), (text[start:end], weight)]
         position = end
-    return [*pieces, Piece(text[position:])] if position < len(text) else pieces
+    return [*pieces, (text[position:], None)]

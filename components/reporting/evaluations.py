@@ -1,4 +1,4 @@
-"""Chapters of the report about one task: comparison of systems, benefits of transfer, details of the best system."""
+"""Tables and figures of the evaluation of one task, for its chapters of the report (report.html.j2)."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -8,67 +8,29 @@ from components.data.tasks.budgets import budget_name
 from components.reporting import figures
 from components.reporting.advice import best_cells
 from components.reporting.figures import Line
-from components.reporting.findings import Chapter, Drawing, Table, cell, interval_of
+from components.reporting.findings import Drawing, Table, cell, interval_of
 from components.settings.section import BASELINE
 
-#: Maximum number of rows in the table of slices.
-SLICES = 20
-#: Count of runs in evaluation.json -> sentence.
-RUNS = {
-    "left_out": "Runs whose encoder is not fine-tuned, because selection preferred it as it was",
-    "label_names": "Runs that also learned from the names of the labels",
-}
+
+def first_screen(evaluation: Mapping[str, Any], *, champion: str = "") -> tuple[Drawing, Table]:
+    """The scores of all systems by label budget, as a figure and as a table that marks `champion`, the system of the
+    current model."""
+    return comparison(evaluation), by_system(evaluation, champion)
 
 
-def scores(task: str, evaluation: dict[str, Any], *, champion: str = "") -> Chapter:
-    """Scores of all systems by label budget, their differences and the benefits of transfer: the first figure shows
-    the scores, the first table lists them and marks `champion`, the system of the current model."""
-    systems, metric = evaluation["systems"], title(evaluation["main"])
-    largest = labels_at(evaluation["budgets"][-1], evaluation["unit"])
-    chapter = Chapter(f"{task}: comparison of the systems", figures=[comparison(evaluation)])
-    chapter.text = [of["text"] for of in evaluation["statements"] if of["kind"] in ("missing", "few")]
-    for count, text in RUNS.items():
-        counted = [
-            f"{system['system']} at {labels_at(each['budget'], evaluation['unit'])}: {number} of {len(each['seeds'])}"
-            for system in systems
-            for each in system["budgets"]
-            if (number := each.get("training", {}).get(count, 0))
-        ]
-        chapter.text += [f"{text}: {'; '.join(counted)}."] if counted else []
-    if differences := _differences(evaluation):
-        chapter.text.append(
-            "In the tables of differences, row minus column, paired by seed and test row, * marks those whose "
-            f"{evaluation['confidence']:.0%} interval, corrected for the number of pairs in the table, excludes 0."
-        )
+def training(evaluation: Mapping[str, Any]) -> list[Drawing]:
+    """The scores of selection during fine-tuning with the largest budget."""
+    metric, systems = title(evaluation["main"]), evaluation["systems"]
     curves = {of["system"]: Line.of(of["training_curve"], "epoch", evaluation["main"]) for of in systems}
-    if training := {name: line for name, line in curves.items() if len(line.x) > 1}:
-        chosen = "by cross-validation" if evaluation["selection"]["by"] == "budget" else "on dev"
-        svg = figures.lines(
-            training, x_label="epochs of fine-tuning", y_label=f"{metric}, {chosen}", among=list(curves)
-        )
-        caption = (
-            f"{metric[0].upper()}{metric[1:]} {chosen} during fine-tuning with {largest}; at epoch 0 only the head is "
-            "trained."
-        )
-        chapter.figures.append(Drawing(svg, caption))
-    others = [name for name in evaluation["scores"] if name != evaluation["main"]]
-    benefits = [{key: value for key, value in row.items() if key != "higher"} for row in evaluation["benefits"]]
-    metrics = [
-        {"system": system["system"]} | {title(name): system["budgets"][-1]["scores"][name] for name in others}
-        for system in (systems if others else ())
-    ]
-    further = (
-        Table.of(benefits, "Benefits of transfer"),
-        _ways(evaluation),
-        _languages(evaluation),
-        Table.of(metrics, f"Other metrics at {largest}"),
+    if not (several := {name: line for name, line in curves.items() if len(line.x) > 1}):
+        return []
+    chosen = "by cross-validation" if evaluation["selection"]["by"] == "budget" else "on dev"
+    svg = figures.lines(several, x_label="epochs of fine-tuning", y_label=f"{metric}, {chosen}", among=list(curves))
+    caption = (
+        f"{metric[0].upper()}{metric[1:]} {chosen} during fine-tuning with "
+        f"{labels_at(evaluation['budgets'][-1], evaluation['unit'])}; at epoch 0 only the head is trained."
     )
-    chapter.tables = [
-        _by_system(evaluation, champion),
-        *differences,
-        *(table for table in further if table and table.rows),
-    ]
-    return chapter
+    return [Drawing(svg, caption)]
 
 
 def labels_at(budget: int, unit: str) -> str:
@@ -101,56 +63,41 @@ def differences_of(evaluation: Mapping[str, Any], budget: int) -> dict[tuple[str
     return pairs
 
 
-def _differences(evaluation: dict[str, Any]) -> list[Table]:
-    """Matrices of the paired differences of the systems, row minus column, of each label budget."""
-    tables = []
-    for budget in evaluation["budgets"]:
-        pairs = differences_of(evaluation, budget)
-        cells = {pair: f"{of['mean']:+.3f}{'*' * of['clear']}" for pair, of in pairs.items()}
-        names = [of["system"] for of in evaluation["systems"] if any(of["system"] == name for name, _ in pairs)]
-        if names:
-            rows = [{"system": name} | {other: cells.get((name, other)) for other in names} for name in names]
-            labels = labels_at(budget, evaluation["unit"])
-            tables.append(Table.of(rows, f"Differences of {title(evaluation['main'])}, {labels}"))
-    return tables
-
-
-def _by_system(evaluation: dict[str, Any], champion: str) -> Table:
-    main, unit, selection = evaluation["main"], evaluation["unit"], evaluation["selection"]
-    counted = unit.removeprefix("labelled ").removesuffix(" a class")
-    columns = {budget: f"{budget_name(budget)} {counted}" for budget in evaluation["budgets"]}
-    rows = []
-    for system in evaluation["systems"]:
-        cells = {each["budget"]: cell(each["scores"][main]) for each in system["budgets"]}
-        name = f"{system['system']} (current model)" if system["system"] == champion else system["system"]
-        # Ensembles are not stored.
-        stored = system.get("artifact") or {"scores": {main: None}, "labels": None}
-        registered = {"registered": cell(stored["scores"][main]), "its labels": cell(stored["labels"])}
-        rows.append({"system": name} | {column: cells[of] for of, column in columns.items()} | registered)
+def by_system(evaluation: Mapping[str, Any], champion: str = "") -> Table:
+    """The primary metric on test of every system by label budget, and of its stored model."""
+    main, unit, selection, budgets = (evaluation[key] for key in ("main", "unit", "selection", "budgets"))
+    counted, metric = unit.removeprefix("labelled ").removesuffix(" a class"), title(main)
     how = f"choices on {selection['rows']:,} labels of dev, in addition to each budget"
     if selection["by"] == "budget":
         how = f"choices by {selection['folds']}-fold cross-validation within each label budget, without other labels"
-    metric = title(main)
     about = (
         f"{metric[0].upper()}{metric[1:]} by {unit} ({evaluation['confidence']:.0%} intervals, mean over "
         f"{len(evaluation['seeds'])} seeds, {evaluation['rows']['test']:,} test rows; {how})"
     )
-    counts = {row["its labels"] for row in rows} - {""}
+    scores, stored = dict[str, dict[int, str]](), dict[str, dict[str, str]]()
+    for system in evaluation["systems"]:
+        name = f"{system['system']} (current model)" if system["system"] == champion else system["system"]
+        scores[name] = {each["budget"]: cell(each["scores"][main]) for each in system["budgets"]}
+        if of := system.get("artifact"):  # ensembles are not stored
+            stored[name] = {"registered": cell(of["scores"][main]), "its labels": cell(of["labels"])}
+    further, counts = list[str](), {of["its labels"] for of in stored.values()}
     # With all labels, a seed may change nothing: the registered model is that of the row.
-    last, without = columns[evaluation["budgets"][-1]], {"its labels"}
-    if all(row["registered"] in ("", row[last]) for row in rows):
-        without.add("registered")
-    else:
+    if any(of["registered"] != scores[name][budgets[-1]] for name, of in stored.items()):
+        further = ["registered"] if len(counts) == 1 else ["registered", "its labels"]
         about += (
             ". Registered: the average of all seeds of the largest budget, with the rows that any of them has learned "
-            "from"
+            f"from{f' ({counts.pop()})' if len(counts) == 1 else ''}"
         )
-        about, without = (f"{about} ({counts.pop()})", without) if len(counts) == 1 else (about, set())
-    rows = [{name: of for name, of in row.items() if name not in without} for row in rows]
+    rows = [
+        {"system": name}
+        | {f"{budget_name(budget)} {counted}": of[budget] for budget in budgets}
+        | {column: stored.get(name, {}).get(column, "") for column in further}
+        for name, of in scores.items()
+    ]
     return Table.of(rows, about)
 
 
-def _languages(evaluation: dict[str, Any]) -> Table | None:
+def languages(evaluation: Mapping[str, Any]) -> Table | None:
     learned, main = evaluation.get("learned_languages"), evaluation["main"]
     if not learned:
         return None
@@ -170,57 +117,20 @@ def _languages(evaluation: dict[str, Any]) -> Table | None:
     )
 
 
-def _ways(evaluation: dict[str, Any]) -> Table:
-    rows = [
-        {
-            "system": system["system"],
-            evaluation["unit"]: budget_name(each["budget"]),
-            "way to learn": of["way"] + (f" ({of['share']:.0%} of the steps)" if 0 < of["share"] < 1 else ""),
-            f"{title(evaluation['main'])} in selection": "left out" if of["score"] is None else of["score"],
-            "tried": of["tried"],
-            "kept": of["kept"],
-            "seconds": of["seconds"],
-        }
-        for system in evaluation["systems"]
-        for each in system["budgets"]
-        for of in each.get("ways", [])
-    ]
-    return Table.of(rows, "Ways to learn that were tried: score of selection, numbers of seeds", {"seconds": ".1f"})
-
-
-def details(task: str, evaluation: dict[str, Any]) -> Chapter:
-    """Classes, slices, confusion and calibration of the best system at the largest budget."""
-    budget = evaluation["budgets"][-1]
-    best = best_cells(evaluation)[-1]
-    chapter = Chapter(
-        f"{task}: {evaluation['best'][str(budget)]} at {labels_at(budget, evaluation['unit'])}, the best system"
-    )
+def details(evaluation: Mapping[str, Any]) -> dict[str, Any]:
+    """The best system at the largest budget: (name, scores) of its `classes`, in ascending order of F1, and of its
+    `slices`, the largest first; and `figures` of confusion and calibration."""
+    best, drawings = best_cells(evaluation)[-1], []
     if best["confusion"]:
         svg = figures.confusion(best["confusion"], evaluation["labels"])
-        chapter.figures.append(Drawing(svg, "Confusion matrix, sum over all seeds."))
+        drawings.append(Drawing(svg, "Confusion matrix, sum over all seeds."))
     systems = {of["system"]: of["budgets"][-1]["calibration"] for of in evaluation["systems"]}
     calibrated = {name: Line.of(points, "confidence", "accuracy") for name, points in systems.items() if points}
     if calibrated:
         calibrated["perfect"] = Line(x=[0, 1], y=[0, 1], dashed=True)
         svg = figures.lines(calibrated, x_label="confidence", y_label="accuracy", among=list(systems))
-        chapter.figures.append(Drawing(svg, "Calibration at the largest label budget."))
+        drawings.append(Drawing(svg, "Calibration at the largest label budget."))
     # Classes without rows in test have no scores; they come last.
     classes = sorted(best["per_class"].items(), key=lambda entry: (not entry[1]["rows"], entry[1]["f1"] or 0))
-    rows = [
-        {"class": label}
-        | {{"f1": "F1"}.get(key, key.replace("_", " ")): value for key, value in entry.items() if key != "rows"}
-        | {"rows": f"{entry['rows']:.0f}"}
-        for label, entry in classes
-    ]
-    slices = sorted(best["slices"].items(), key=lambda entry: -entry[1]["rows"])[:SLICES]
-    shown = [
-        {"slice": part, "rows": f"{entry['rows']:.0f}"}
-        | {title(score): entry[score] for score in evaluation["scores"][:2]}
-        for part, entry in slices
-    ]
-    tables = [
-        Table.of(rows, "Classes, in ascending order of F1"),
-        Table.of(shown, f"Largest {len(slices)} of {len(best['slices'])} slices"),
-    ]
-    chapter.tables += [table for table in tables if table.rows]
-    return chapter
+    slices = sorted(best["slices"].items(), key=lambda entry: -entry[1]["rows"])
+    return {"figures": drawings, "classes": classes, "slices": slices}

@@ -12,11 +12,13 @@ from pydantic import Field
 
 from components.core.artifacts import read_json, writing
 from components.core.data_version import data_versions
+from components.data.scoring import title
+from components.data.tasks.budgets import budget_name
 from components.reporting import evaluations as chapter_of
 from components.reporting import figures, findings
 from components.reporting.advice import current_row, summary
 from components.reporting.figures import Line
-from components.reporting.findings import Chapter, Drawing, Table
+from components.reporting.findings import Drawing, cell
 from components.reporting.marks import marked
 from components.settings.section import Section, Start
 from components.settings.systems import TASK_ADAPTED
@@ -73,27 +75,21 @@ def report(job: ReportJob) -> Path:
         "leakage": {of.parent.name: _json(of) for of in sorted((job.out / "leakage").glob("[!.]*/leakage.json"))},
         "studies": {name: study.numbers for name, study in studies.items()},
     }
-    scores = [
-        chapter_of.scores(task, of, champion=current_row(decisions.get(task, {}))) for task, of in evaluations.items()
-    ]
-    # The first screen of a task: the answer, its figure and its table.
-    first = [(chapter.figures.pop(0), chapter.tables.pop(0)) for chapter in scores]
-    chapters = [
-        *scores,
-        *([_language_models(models, curves)] if models else []),
-        *(chapter_of.details(task, evaluation) for task, evaluation in evaluations.items()),
-        *(study.chapter for study in studies.values()),
-        _data(numbers, students=job.students),
-        *([_leakage(numbers["leakage"])] if numbers["leakage"] else []),
-    ]
     loader = jinja2.PackageLoader("components.reporting", "")
     page = jinja2.Environment(loader=loader, autoescape=True, trim_blocks=True, lstrip_blocks=True, finalize=marked)
+    page.filters |= {"cell": cell, "title": title, "budget": budget_name}
     metrics = ", ".join(f"{task}: {of['titles'][of['main']]}" for task, of in evaluations.items())
     # The whole digest stands in report.json.
     digests = ", ".join(f"{path} (version {digest[:7]})" for path, digest in numbers["data"].items()) or "not recorded"
     setting = f"Data: {digests}. Scores on the test split, mean over seeds with confidence interval ({metrics})."
     html = page.get_template("report.html.j2").render(
-        chapters=chapters, summaries=list(zip(summaries.values(), first, strict=True)), setting=setting
+        of=chapter_of,
+        studies=[study.chapter for study in studies.values()],
+        losses=_losses(curves),
+        numbers=numbers,
+        students=job.students,
+        champions={task: current_row(decisions.get(task, {})) for task in evaluations},
+        setting=setting,
     )
     with writing(job.output, kind=KIND) as draft:
         (draft.path / "report.html").write_text(html, encoding="utf-8")
@@ -119,29 +115,9 @@ def _models(job: ReportJob) -> Models:
     return models, curves
 
 
-def _language_models(models: dict[str, dict[str, Any]], curves: dict[str, dict[str, list[float]]]) -> Chapter:
-    general = [f"general_{when}_perplexity_per_word" for when in ("before", "after")]
-    rows = [
-        {
-            "model": name,
-            "parameters": of["parameters"],
-            "tokens": of["tokens"],
-            "time": f"{of['seconds'] / 60:.1f} min",
-            "tokens/s": of["tokens_per_second"],
-            "precision": of["precision"],
-            "perplexity per word": of.get("perplexity_per_word") or of.get("bits_per_character"),
-            "general: before, after": ", ".join(f"{of[key]:,.1f}" for key in general if all(map(of.get, general))),
-        }
-        | ({"BLEU": of.get("bleu")} if any("bleu" in each for each in models.values()) else {})
-        for name, of in models.items()
-    ]
-    chapter = Chapter("Language models")
-    forms = {"tokens/s": ",.0f", "perplexity per word": ",.2f", "BLEU": ".1f"}
-    chapter.tables.append(Table.of(rows, forms=forms))
-    chapter.text.append(
-        "Perplexity per word is measured on held-out text of the last training corpus, BLEU on its held-out pairs. "
-        "`general` is the perplexity on general text before and after adaptation; an increase is forgetting."
-    )
+def _losses(curves: dict[str, dict[str, list[float]]]) -> list[Drawing]:
+    """The training loss of the language models, a figure for each start."""
+    drawings = []
     for start in dict.fromkeys(name.rpartition("-")[2] for name in curves):
         lines = {
             name.removesuffix(f"-{start}"): Line(of["tokens"], of["loss"])
@@ -149,77 +125,8 @@ def _language_models(models: dict[str, dict[str, Any]], curves: dict[str, dict[s
             if name.endswith(f"-{start}")
         }
         svg = figures.lines(lines, x_label="tokens", y_label="training loss (nats per token)")
-        chapter.figures.append(Drawing(svg, f"{start}: training loss."))
-    return chapter
-
-
-def _data(numbers: dict[str, Any], *, students: dict[str, list[str]]) -> Chapter:
-    chapter = Chapter("Data")
-    chapter.text = [f"{name} has learned the predictions of {' and '.join(of)}." for name, of in students.items()]
-    for first, title, of_run in (("corpus", "Ingestion", "corpora"), ("vocabulary", "Vocabularies", "vocabularies")):
-        columns = numbers[of_run]
-        keys = [key for key, value in next(iter(columns.values()), {}).items() if isinstance(value, int | float)]
-        rows = [
-            {first: key.replace("_", " ")} | {name: of.get(key) for name, of in columns.items()}
-            for key in keys
-            if any(of.get(key) for of in columns.values())
-        ]
-        if rows:
-            chapter.tables.append(Table.of(rows, title, dict.fromkeys(columns, ".4g")))
-    if checked := numbers["checks"]:
-        for unit in checked.values():
-            accepted = f" ({unit['accepted']})" if unit["accepted"] else ""
-            chapter.text += [f"{finding}{accepted}" for finding in unit["findings"]]
-        rows = [
-            {
-                "input": name,
-                "rows": unit["rows"],
-                "compared with": unit["compared_with"] or "first version",
-                "violations": len(unit["findings"]) or "none",
-            }
-            for name, unit in checked.items()
-        ]
-        chapter.tables.append(Table.of(rows, "Checks of new data"))
-    return chapter
-
-
-def _leakage(leaks: dict[str, dict[str, Any]]) -> Chapter:
-    chapter = Chapter("Leakage")
-    chapter.text.append(
-        "Rows of dev and test whose text occurs in what a model or its ancestors were trained on: word by word "
-        "(exact), or as a near copy of a document. Unlabelled copies make an evaluation transductive: on other texts "
-        "the scores may be lower. Copies in the task's own train rows are governed by the setting overlap."
-    )
-    sources = [(task, source, of) for task, each in leaks.items() for source, of in each.get("sources", {}).items()]
-    rows = [
-        {"source": f"{task}: {source}", "documents": of["documents"]}
-        | {f"{split} {kind}": of[split][kind] for split in ("dev", "test") for kind in ("exact", "near")}
-        for task, source, of in sources
-    ]
-    examples = [
-        {
-            "task": task,
-            "test row": str(copy["row"]),
-            "copy": f"{source}: {copy['document']}",
-            "similarity": copy["similarity"],
-        }
-        for task, source, of in sources
-        for copy in of["test"]["examples"][:3]
-    ]
-    for task, content in leaks.items():
-        chapter.text += [
-            f"{task}: {name} was imported; whether its training text has the test rows is unknown."
-            for name in content.get("unknown", [])
-        ]
-        chapter.lead += [
-            f"{task}: {system} is not promoted: {of['refused']}."
-            for system, of in content.get("systems", {}).items()
-            if of["refused"]
-        ]
-    chapter.tables.append(Table.of(rows))
-    if examples:
-        chapter.tables.append(Table.of(examples, "Examples", {"similarity": ".2f"}))
-    return chapter
+        drawings.append(Drawing(svg, f"{start}: training loss."))
+    return drawings
 
 
 def _json(path: Path) -> dict[str, Any]:

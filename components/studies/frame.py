@@ -1,19 +1,19 @@
 """What all studies share: access to the outputs of a run, and the tables, figures and sentences of rows of values."""
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
-import typer
+from numpy.typing import ArrayLike
 
 from components.core.artifacts import MANIFEST, read_json, read_manifest
 from components.core.errors import ArtifactError, ConfigError, nearest
 from components.data.scoring.base import Floats
-from components.data.scoring.intervals import Interval
-from components.evaluation.aggregates import Scores
+from components.data.scoring.intervals import CONFIDENCE, Interval, interval
 from components.models import family as family_named
 from components.models.encoder import Encoder, load_encoder
 from components.reporting import figures
@@ -23,20 +23,22 @@ from components.settings.finetune import FinetuneSettings
 from components.settings.params import Params
 from components.settings.systems import System
 
-#: Options that several studies have.
-Task = Annotated[str, typer.Option(help="Task; the first of run.tasks by default.")]
-EveryTask = Annotated[str, typer.Option(help="Task; all of run.tasks by default.")]
-EncoderName = Annotated[str, typer.Option(help="Encoder, such as bert-adapted; one per family by default.")]
-Corpus = Annotated[Literal["domain", "general"], typer.Option(help="Corpus of the sentences.")]
-Budget = Annotated[int, typer.Option(help="Labels per class; 0: the largest budget up to 50.", min=0)]
+#: Corpus of a run.
+Corpus = Literal["domain", "general"]
 #: Start -> the stage that makes its encoder; folder of the outputs -> the stage that writes it.
 STAGE_OF = {"scratch": "scratch", "vectors": "scratch", "pretrained": "pretrain", "adapted": "adapt"}
 WRITES = {"examples": "examples", "corpus": "ingest", "tokens": "tokenize", "tokenizer": "tokenizer"}
 WRITES |= {"evaluation": "evaluate"}
+#: What studies of causal language models need.
+CAUSAL = "not a causal language model; this study needs a causal family, such as ulmfit, gpt or transformer-xl"
 #: Maximum number of rows of a figure without an axis; the table contains all.
 PLOTTED = 24
 #: Column -> value of one row: a text, a number, an interval, or None for an empty cell.
 Row = dict[str, Any]
+
+
+def bounded(value: Any) -> Interval:
+    return value if isinstance(value, Interval) else Interval(value, value, value)
 
 
 @dataclass
@@ -63,85 +65,97 @@ class Sheet:
 
     def named(self) -> Iterator[tuple[str, Interval]]:
         """The name of each row with a value, and the value."""
-        for row in self.rows:
-            if (of := row[self.value]) is not None:
+        for row in self.rows if self.value else ():
+            if row[self.value] is not None:
                 names = [cell(row[key], self.forms.get(key, ".3g")) for key in self.by]
                 words = names or [value for value in row.values() if isinstance(value, str)]
-                words += [f"{self.x} {row[self.x]}"] if self.x else []
-                yield ", ".join(words), of if isinstance(of, Interval) else Interval(of, of, of)
+                yield ", ".join([*words, *([f"{self.x} {row[self.x]}"] if self.x else [])]), bounded(row[self.value])
 
     def lead(self) -> list[str]:
         """The highest value, or those that are clearly not the reference."""
-        values, form = dict(self.named()) if self.value else {}, self.forms.get(self.value, ".3f")
+        form, about = self.forms.get(self.value, ".3f"), f"{self.title}: " if self.title else ""
+        values = {name: (of, f"{name} {cell(of, form)}") for name, of in self.named()}
         if not values:
             return []
-        about = f"{self.title}: " if self.title else ""
         if self.reference is None:
-            best = max(values, key=lambda name: values[name].mean)
-            return [f"{about}{self.value} is highest for {best}: {cell(values[best], form)}."]
-        clear = [name for name, of in values.items() if not of.low <= self.reference <= of.high and of.low < of.high]
-        listed = "; ".join(f"{name} {cell(values[name], form)}" for name in clear) or f"none of {len(values)}"
+            best = max(values, key=lambda name: values[name][0].mean)
+            return [f"{about}{self.value} is highest for {best}: {cell(values[best][0], form)}."]
+        clear = [text for of, text in values.values() if not of.low <= self.reference <= of.high and of.low < of.high]
+        listed = "; ".join(clear) or f"none of {len(values)}"
         return [f"{about}{self.value} is clearly not {self.reference:g} for {listed}."]
 
     def drawing(self) -> list[Drawing]:
         caption = f"{self.title}: {self.value}" if self.title else self.value
         if self.value and self.x:
-            points: dict[str, list[Row]] = {}
+            points = defaultdict[str, list[Row]](list)
             for row in self.rows:
-                if (of := row[self.value]) is not None:
-                    bounds = asdict(of) if isinstance(of, Interval) else {"mean": of}
-                    points.setdefault(next(iter(row.values())), []).append({self.x: float(row[self.x])} | bounds)
+                if row[self.value] is not None:
+                    values = {self.x: float(row[self.x])} | asdict(bounded(row[self.value]))
+                    points[next(iter(row.values()))].append(values)
             lines = {name: Line.of(of, self.x) for name, of in points.items()}
             svg = figures.lines(lines, x_label=self.x, y_label=self.value, ticks=True, logarithmic=self.logarithmic)
             return [Drawing(svg, f"{caption}, by {self.x}.")]
-        values = sorted(self.named(), key=lambda of: of[1].mean)[:PLOTTED] if self.value else []
-        if not (bounded := {name: of for name, of in values if of.low < math.inf}):
-            return []
-        svg = figures.ranges(bounded, x_label=self.value, reference=self.reference, logarithmic=self.logarithmic)
-        return [Drawing(svg, f"{caption}.")]
+        drawn = dict(sorted(self.named(), key=lambda of: of[1].mean)[:PLOTTED])
+        drawn = {name: of for name, of in drawn.items() if of.low < math.inf}
+        options = {"reference": self.reference, "logarithmic": self.logarithmic}
+        return [Drawing(figures.ranges(drawn, x_label=self.value, **options), f"{caption}.")] if drawn else []  # type: ignore[arg-type]
 
 
 @dataclass
 class Measured:
-    """What a study measures: tables, further sentences that answer its question, explanations and further figures."""
+    """What a study measures: tables, explanations, further sentences that answer its question and further figures."""
 
     sheets: Sequence[Sheet]
     text: Sequence[str] = ()
     lead: Sequence[str] = ()
     figures: Sequence[Drawing] = ()
 
-    def findings(self, name: str, title: str) -> Findings:
+    def findings(self, name: str, title: str, *, notes: Sequence[str] = ()) -> Findings:
         """The chapter with this title, and the values of the tables by their titles."""
         lead = [*self.lead, *(sentence for sheet in self.sheets for sentence in sheet.lead())]
         drawings = [*self.figures, *(drawing for sheet in self.sheets for drawing in sheet.drawing())]
         tables = [Table.of(sheet.rows, sheet.title, sheet.forms) for sheet in self.sheets]
-        numbers = {
-            sheet.title or name: [{key: _plain(value) for key, value in row.items()} for row in sheet.rows]
-            for sheet in self.sheets
-        }
-        return Findings(Chapter(title, lead, list(self.text), tables, drawings), numbers)
+        numbers = {sheet.title or name: _plain(sheet.rows) for sheet in self.sheets}
+        return Findings(Chapter(title, lead, [*self.text, *notes], tables, drawings), numbers)
 
 
 def _plain(value: Any) -> Any:
     """A value of JSON, which has no infinity."""
     if isinstance(value, Interval):
-        return {key: _plain(of) for key, of in asdict(value).items()}
+        value = asdict(value)
+    if isinstance(value, Mapping):
+        return {key: _plain(of) for key, of in value.items()}
+    if isinstance(value, Sequence) and not isinstance(value, str):
+        return list(map(_plain, value))
     return None if isinstance(value, float) and math.isinf(value) else value
+
+
+def over(values: ArrayLike, within: tuple[float, float] = (-math.inf, math.inf)) -> Interval:
+    """The mean of independent values, with its interval."""
+    return interval(np.asarray(values, dtype=np.float64), confidence=CONFIDENCE, within=within)
 
 
 def rate(above_P: Floats, below_P: Floats, *, within: tuple[float, float] = (-math.inf, math.inf)) -> Interval:
     """The ratio of two sums over P parts of a text, with the interval by leaving out each part."""
-    values = above_P.sum() - np.append(0, above_P), np.maximum(below_P.sum() - np.append(0, below_P), 1)
-    return Scores([0], (values[0] / values[1])[None], below_P, within=within).interval()
+    above, below = (of.sum() - np.append(0, of) for of in (above_P, below_P))
+    ratios = above / np.maximum(below, 1)
+    return interval(ratios[:1], ratios[None, 1:], below_P, confidence=CONFIDENCE, within=within)
+
+
+def is_causal(encoder: Encoder) -> bool:
+    """Whether it is a forward causal language model; a backward model predicts the previous piece."""
+    return family_named(encoder.family).objective == "causal" and not encoder.model.backward
 
 
 @dataclass
 class Outputs:
     """The outputs of one run. Methods raise an ArtifactError that names the stage whose output is missing, and a
-    ConfigError for unknown names. `read`: path below `out` -> digest, for the outputs that were read."""
+    ConfigError for unknown names. `read`: path below `out` -> digest, for the outputs that were read; `notes`: encoders
+    that a study cannot measure."""
 
     params: Params
     read: dict[str, str] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
 
     @property
     def out(self) -> Path:
@@ -159,15 +173,15 @@ class Outputs:
         self.read["/".join(parts)] = read_manifest(path).digest
         return path
 
+    def of(self, folder: str, name: str) -> Path:
+        """An output directory of a task, a corpus or a vocabulary: `folder` is a key of WRITES."""
+        return self.directory(folder, name, stage=f"{WRITES[folder]} --item {name}")
+
     def task(self, name: str = "") -> str:
         """A task of the settings; the first of run.tasks if `name` is empty."""
         if name and name not in self.params.data.tasks:
             raise ConfigError(f"--task: unknown task {name!r}{nearest(name, self.params.data.tasks)}")
         return name or self.params.run.tasks[0]
-
-    def of(self, folder: str, name: str) -> Path:
-        """An output directory of a task, a corpus or a vocabulary: `folder` is a key of WRITES."""
-        return self.directory(folder, name, stage=f"{WRITES[folder]} --item {name}")
 
     def evaluations(self, name: str, part: str, *, needs: str) -> dict[str, dict[str, Any]]:
         """Task -> content of evaluation.json, of the named task or of all of run.tasks.
@@ -175,16 +189,12 @@ class Outputs:
         Raises:
             ArtifactError: a task is not evaluated, or its `part` is empty; `needs` says what that part requires.
         """
-        tasks = [self.task(name)] if name else self.params.run.tasks
-        content = {task: self.evaluation(task) for task in tasks}
-        for task, evaluation in content.items():
-            if not evaluation[part]:
+        content = {}
+        for task in [self.task(name)] if name else self.params.run.tasks:
+            content[task] = read_json(self.of("evaluation", task) / "evaluation.json", made_by="the stage evaluate")
+            if not content[task][part]:
                 raise ArtifactError(f"{task}: {needs}")
         return content
-
-    def evaluation(self, task: str) -> dict[str, Any]:
-        """The content of a task's evaluation.json."""
-        return read_json(self.of("evaluation", task) / "evaluation.json", made_by="the stage evaluate")
 
     def split_name(self, encoder: str) -> tuple[str, str]:
         """`bert-adapted` or `bert/adapted` -> (`bert`, `adapted`); `bert` -> its adapted or else pretrained encoder;
@@ -212,12 +222,11 @@ class Outputs:
 
     def encoder_directory(self, name: str, start: str) -> Path:
         """The directory of the encoder of a block and a start."""
+        stage = f"static --item {name}-{start}"
         if (system := System.of(name, start)).way:
             stage = f"intermediate --item {system.group}-{name}-{system.start}"
-        else:
-            stage = (
-                f"{STAGE_OF[start]} --item {name}" if name in self.params.pretrain else f"static --item {name}-{start}"
-            )
+        elif name in self.params.pretrain:
+            stage = f"{STAGE_OF[start]} --item {name}"
         return self.directory("encoder", name, start, stage=stage)
 
     def finetuning(self, block: str) -> FinetuneSettings:
@@ -229,24 +238,13 @@ class Outputs:
         """(block, start) of the named encoder; of one encoder of each of run.families if `encoder` is empty."""
         return [self.split_name(name) for name in ([encoder] if encoder else self.params.run.families)]
 
-    def encoders(self, encoder: str = "") -> dict[str, Encoder]:
-        """Name -> encoder of each of `chosen`."""
-        return {f"{block}-{start}": self.encoder(block, start) for block, start in self.chosen(encoder)}
-
-    def causal(self, encoder: str = "") -> dict[str, Encoder]:
-        """The forward causal language models among `encoders`; a backward model predicts the previous piece.
-
-        Raises:
-            ConfigError: there is none.
-        """
-        models = {
-            name: each
-            for name, each in self.encoders(encoder).items()
-            if family_named(each.family).objective == "causal" and not each.model.backward
-        }
-        if not models:
-            raise ConfigError(
-                f"{encoder or ', '.join(self.params.run.families)}: not a causal language model; this study needs a "
-                "causal family, such as ulmfit, gpt or transformer-xl"
-            )
-        return models
+    def encoders(
+        self, encoder: str = "", suits: Callable[[Encoder], bool] = lambda each: True, needs: str = ""
+    ) -> dict[str, Encoder]:
+        """Name -> encoder of each of `chosen` that suits a study. Raises a ConfigError with `needs` if none does."""
+        loaded = {f"{block}-{start}": self.encoder(block, start) for block, start in self.chosen(encoder)}
+        suitable = {name: each for name, each in loaded.items() if suits(each)}
+        if not suitable:
+            raise ConfigError(f"{encoder or ', '.join(self.params.run.families)}: {needs}")
+        self.notes = [f"{name} is left out: {needs}." for name in loaded if name not in suitable]
+        return suitable

@@ -1,5 +1,4 @@
-"""A task for the studies of encoders, features of a frozen encoder for its rows, per layer, and how well they suit the
-labels (LogME; You et al. 2021).
+"""Features of a frozen encoder, per layer, and how well they suit the labels of a task (LogME; You et al. 2021).
 
 Shape suffixes: M vectors of N rows, D width, F features, R rank, C labels.
 """
@@ -7,7 +6,6 @@ Shape suffixes: M vectors of N rows, D width, F features, R rank, C labels.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -15,67 +13,17 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from components.core.errors import ConfigError
-from components.data.scoring import Scoring, title
 from components.data.scoring.base import Floats
-from components.data.tasks.budgets import ALL, sample_rows
 from components.data.tasks.data import Split
-from components.data.tasks.examples import TaskFacts, read_facts, read_split, strata_of
-from components.data.tasks.kinds import scoring_for
-from components.evaluation.aggregates import unit
 from components.learners.task_models.fixed_batches import extract
 from components.learners.task_models.kinds import find_task
 from components.learners.task_models.model import TaskModel, states_of_pieces
 from components.models.encoder import Encoder
-from components.reporting.evaluations import labels_at
 from components.settings.finetune import FinetuneSettings
-from components.studies.frame import Outputs
 from components.tokenization.special import UNK
 
-#: Kinds of task with exactly one label per row or word.
-LABELLED = ("classification", "pair", "tagging")
-#: Largest default budget in labels per class: with many labels encoders and layers differ little.
-MOST = 50
-
-
-@dataclass(frozen=True)
-class Labelled:
-    """A task for the studies of encoders: `labels` of each stratum of train are sampled; dev is empty if none is
-    named."""
-
-    facts: TaskFacts
-    train: Split
-    dev: Split
-    labels: int
-
-    @classmethod
-    def of(cls, outputs: Outputs, task: str, budget: int = 0) -> Labelled:
-        """Read a task. The test split is not read. Without a `budget`, the task's largest one up to `MOST`, or its
-        smallest if all are larger."""
-        name = outputs.task(task)
-        directory = outputs.of("examples", name)
-        facts = read_facts(directory)
-        if facts.kind not in LABELLED:
-            raise ConfigError(
-                f"{name}: this study needs one label per text or word, which {facts.kind} does not have; it supports "
-                f"{', '.join(LABELLED)}"
-            )
-        usual = max((of for of in facts.budgets if of != ALL and of <= MOST), default=facts.budgets[0])
-        return cls(facts, read_split(directory, "train"), read_split(directory, "dev"), budget or usual)
-
-    @property
-    def scoring(self) -> Scoring:
-        """The metrics of the task."""
-        return scoring_for(self.facts.kind, self.facts.labels)
-
-    @property
-    def described(self) -> str:
-        """The primary metric, where it is measured, and the label budget."""
-        where = "on dev" if self.facts.selection == "dev" else "by cross-validation"
-        return f"{title(self.scoring.main)} {where} at {labels_at(self.labels, unit(self.scoring))}"
-
-    def sample(self, *, seed: int) -> Split:
-        """The train rows of a run with this seed."""
-        return self.train.take(sample_rows(strata_of(self.train, self.facts.kind), self.labels, seed=seed)[0])
+#: Bounds of the logarithm of alpha / beta, for features whose largest singular value is 1.
+BOUNDS = (-30.0, 30.0)
 
 
 def numbers_of(split: Split) -> NDArray[np.int64]:
@@ -91,16 +39,12 @@ def layer_vectors(encoder: Encoder, split: Split, *, kind: str, settings: Finetu
     table = extract(model, task.encode(split.fields, encoder.tokenizer, encoder.model, read))
     parts = [np.concatenate(row) if table.of_units else np.mean(row, axis=0, keepdims=True) for row in table.rows]
     joined = torch.from_numpy(np.concatenate(parts))
-    if len(joined) != sum(len(target) for target in split.targets):
+    if len(joined) != sum(map(len, split.targets)):
         raise ConfigError(
             f"{kind}: an input is longer than finetune.<family>.max_length; raise the limit for this study"
         )
     widths = [layer.shape[-1] for layer in states_of_pieces([UNK], encoder.model)[0]]
     return list(joined.split(widths * (joined.shape[1] // sum(widths)), dim=1))
-
-
-#: Bounds of the logarithm of alpha / beta, for features whose largest singular value is 1.
-BOUNDS = (-30.0, 30.0)
 
 
 def logme(features_NF: Floats, targets_NC: Floats) -> float:

@@ -15,10 +15,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from itertools import product
 from pathlib import Path
-from typing import Any, Final
+from typing import Annotated, Any, Final
 
 import jinja2
 import yaml
+from pydantic import BeforeValidator
 
 from components.core.artifacts import read_json, write_atomic, write_json
 from components.core.commits import commit_of
@@ -31,8 +32,7 @@ from components.studies.command import STUDIES
 from components.studies.frame import Outputs, cell
 
 PAGE: Final = "lectures.md"
-FILE: Final = "lectures.json"
-FOLDER: Final = "lectures"
+FILE: Final = Path("lectures", "lectures.json")
 CLAIMS: Final = Path("experiments/lectures/claims.yaml")
 #: The run for which the options of most claims are meant.
 PARAMS: Final = Path("experiments/lectures/params.yaml")
@@ -42,25 +42,22 @@ AGREES, NOT, UNDECIDED = "agrees", "does not agree", "not shown at this size"
 UNMEASURED: Final = "not measured since the rule changed"
 _NUMBER = re.compile(r"[+-]?(?:inf|[\d,]*\.?\d+)")
 Entry = Mapping[str, Any]
+OneOf = Annotated[list[str], BeforeValidator(lambda of: [of] if isinstance(of, str) else of)]
 
 
 class Cells(Section):
     """Cells of a table: those of `column` in the rows with these values (one of several) of other columns."""
 
     table: str = ""
-    where: Mapping[str, str | list[str]] = {}
+    where: Mapping[str, OneOf] = {}
     column: str = ""
     times: float = 1.0
 
-    def rows(self, table: Table) -> list[Sequence[str]]:
+    def rows(self, table: Table) -> list[dict[str, str]]:
         """The rows of a table that have the cells."""
-        if self.table not in table.title or not {self.column, *self.where} <= set(table.columns):
-            return []
-        wanted = {table.columns.index(key): [of] if isinstance(of, str) else of for key, of in self.where.items()}
+        rows = (dict(zip(table.columns, cells, strict=True)) for cells in table.rows if self.table in table.title)
         return [
-            row
-            for row in table.rows
-            if row[table.columns.index(self.column)] and all(row[place] in of for place, of in wanted.items())
+            row for row in rows if row.get(self.column) and all(row.get(key) in of for key, of in self.where.items())
         ]
 
     def of(self, tables: Sequence[Table], *, each: bool) -> dict[str, Interval]:
@@ -69,19 +66,19 @@ class Cells(Section):
         Args:
             each: raise a LookupError unless every cell has an interval, and each combination of `where` has one cell.
         """
-        values, fitting = dict[str, Interval](), [(table, row) for table in tables for row in self.rows(table)]
-        several = len({table.title for table, _ in fitting}) > 1
-        for table, row in fitting:
-            if value := interval_in(row[table.columns.index(self.column)]):
+        fitting = [(table.title, row) for table in tables for row in self.rows(table)]
+        several, values = len({title for title, _ in fitting}) > 1, dict[str, Interval]()
+        for title, row in fitting:
+            if value := interval_in(row[self.column]):
                 # The cells in words name the row.
-                worded = [of for of in row if re.match(r"[^\W\d]", of) and "[" not in of][:3]
-                name = ", ".join([table.title] * several + (worded or [f"{table.columns[0]} = {row[0]}"]))
+                worded = [of for of in row.values() if re.match(r"[^\W\d]", of) and "[" not in of][:3]
+                name = ", ".join([title] * several + (worded or [" = ".join(next(iter(row.items())))]))
                 # Cells that no word tells apart.
                 name += f" ({len(values) + 1})" * (name in values)
                 values[name] = Interval(*(self.times * of for of in (value.mean, value.low, value.high)))
-        keys = [tuple(row[table.columns.index(key)] for key in self.where) for table, row in fitting]
-        wanted = product(*([of] if isinstance(of, str) else of for of in self.where.values()))
-        if each and not (len(values) == len(keys) and (not self.where or sorted(keys) == sorted(wanted))):
+        keys = [tuple(row[key] for key in self.where) for _, row in fitting]
+        wanted = sorted(product(*self.where.values())) if self.where else keys
+        if each and not (len(values) == len(keys) and sorted(keys) == wanted):
             raise LookupError(self.column)
         return values
 
@@ -99,33 +96,24 @@ class Rule(Cells):
     def judge(self, tables: Sequence[Table]) -> tuple[str, str]:
         """One of the answers, and the decisive cell. Raises LookupError: the tables have no such cell, or without `any`
         not one, with an interval, for each combination of `where`."""
-        values = self.of(tables, each=not self.any)
+        values, other = self.of(tables, each=not self.any), Interval(0.0, 0.0, 0.0)
         if self.minus is not None:
-            cells = self.minus.model_copy(
-                update={
-                    key: value
-                    for key in ("table", "column")
-                    if (value := getattr(self.minus, key) or getattr(self, key))
-                }
-            )
-            (other,) = cells.of(tables, each=True).values()
-            values = {
-                name: Interval(of.mean - other.mean, of.low - other.high, of.high - other.low)
-                for name, of in values.items()
-            }
+            inherited = {key: getattr(self.minus, key) or getattr(self, key) for key in ("table", "column")}
+            (other,) = self.minus.model_copy(update=inherited).of(tables, each=True).values()
+        values = {
+            name: Interval(of.mean - other.mean, of.low - other.high, of.high - other.low)
+            for name, of in values.items()
+        }
+        if not values:
+            raise LookupError(self.column)
         sign, bound = (1, self.above) if self.above is not None else (-1, self.below or 0.0)
         # Margins of the claim and of its opposite.
         margins = {name: sorted((sign * (of.low - bound), sign * (of.high - bound))) for name, of in values.items()}
-        if not margins:
-            raise LookupError(self.column)
-        name = (max if self.any else min)(margins, key=lambda of: margins[of][0])
+        name, answer = (max if self.any else min)(margins, key=lambda of: margins[of][0]), UNDECIDED
         if margins[name][0] > 0:
             answer = AGREES
-        else:
-            refuted = (all if self.any else any)(high < 0 for _, high in margins.values())
-            answer = NOT if refuted else UNDECIDED
-        if answer == NOT:
-            name = min(margins, key=lambda of: margins[of][1])
+        elif (all if self.any else any)(high < 0 for _, high in margins.values()):
+            name, answer = min(margins, key=lambda of: margins[of][1]), NOT
         return answer, f"{name}: {self.column} {cell(values[name])}"
 
 
@@ -176,25 +164,21 @@ class Claim(Section):
             if value != wanted and not (wanted == "any" and value):
                 raise ConfigError(f"{key}: is {value}; this claim needs {self.needs}")
 
-    def measures(self, entry: Entry) -> bool:
-        """Whether an entry is of this measure, study, options and run of the claim."""
-        params = shlex.split(entry["command"])[-1]
-        same = (entry["measure"], entry.get("run", params)) == (self.measure, str(self.run))
-        return same and entry["command"] == self.command(Path(params))
-
     def judge(self, entry: Entry | None) -> tuple[str, str]:
-        """The answer and the number that decides it. Nothing is judged that was measured otherwise, or by a commit with
-        changes."""
-        if entry is None or not self.measures(entry) or (entry["commit"] or "-dirty").endswith("-dirty"):
+        """The answer and the number that decides it. Nothing is judged that was measured otherwise (another measure,
+        study, options or run of the claim), or by a commit with changes."""
+        params = shlex.split(entry["command"])[-1] if entry else ""
+        same = (self.measure, str(self.run), self.command(Path(params)))
+        if entry is None or (entry["measure"], entry.get("run", params), entry["command"]) != same:
+            return UNMEASURED, ""
+        if (entry["commit"] or "-dirty").endswith("-dirty"):
             return UNMEASURED, ""
         tables = [Table(**table) for table in entry["tables"]]
         try:
             answers = [rule.judge(tables) for rule in self.rules]
+            return min(answers, key=lambda of: (NOT, UNDECIDED, AGREES).index(of[0]))
         except (LookupError, ValueError):
             return UNDECIDED, ""
-        return next(
-            (answer, number) for wanted in (NOT, UNDECIDED, AGREES) for answer, number in answers if answer == wanted
-        )
 
 
 def interval_in(text: str) -> Interval | None:
@@ -202,14 +186,12 @@ def interval_in(text: str) -> Interval | None:
     numbers = _NUMBER.findall(re.sub(r"more than [\d.,]*\d", "inf", text))
     if "[" not in text or len(numbers) != 3:
         return None
-    values = [float(number.replace(",", "")) / (100 if "%" in text else 1) for number in numbers]
-    return Interval(*values)
+    return Interval(*(float(number.replace(",", "")) / (100 if "%" in text else 1) for number in numbers))
 
 
 def read_claims(root: Path = Path()) -> dict[str, Claim]:
     """The claims by name, in the order of the lectures."""
-    path = root / CLAIMS
-    if not path.is_file():
+    if not (path := root / CLAIMS).is_file():
         raise ConfigError(f"{path}: does not exist; run the command in the repository of Headstart")
     content = yaml.safe_load(path.read_text(encoding="utf-8"))
     return {name: Claim.model_validate(claim) for name, claim in content.items()}
@@ -243,18 +225,21 @@ def measured(
 
 def store(name: str, entry: Entry, findings: Findings, claims: Mapping[str, Claim], output: Path) -> None:
     """Add or replace the entry of a claim in lectures.json with its figure, and write the page again."""
-    (output / FOLDER).mkdir(parents=True, exist_ok=True)
+    (folder := (output / FILE).parent).mkdir(parents=True, exist_ok=True)
     for drawing in findings.chapter.figures[:1]:
-        write_atomic(output / FOLDER / f"{name}-1.svg", drawing.svg + "\n")
-    entries = read_json(output / FOLDER / FILE, made_by="`headstart lectures`", missing_ok=True) | {name: dict(entry)}
-    write_json(output / FOLDER / FILE, {of: entries[of] for of in claims if of in entries})
+        write_atomic(folder / f"{name}-1.svg", drawing.svg + "\n")
+    entries = _entries(output) | {name: dict(entry)}
+    write_json(output / FILE, {of: entries[of] for of in claims if of in entries})
     write_pages(claims, output)
+
+
+def _entries(output: Path) -> dict[str, Any]:
+    return read_json(output / FILE, made_by="`headstart lectures`", missing_ok=True)
 
 
 def write_pages(claims: Mapping[str, Claim], output: Path) -> None:
     """Judge the entries of lectures.json by the present rules, and write the page and the long tables."""
-    entries = read_json(output / FOLDER / FILE, made_by="`headstart lectures`", missing_ok=True)
-    for name, text in pages(claims, entries).items():
+    for name, text in pages(claims, _entries(output)).items():
         write_atomic(output / name, text)
 
 
@@ -262,7 +247,7 @@ def pages(claims: Mapping[str, Claim], entries: Mapping[str, Entry]) -> dict[str
     """Path -> content of lectures.md and of the files beside it."""
     loader = jinja2.PackageLoader("components.studies", "")
     template = jinja2.Environment(loader=loader, keep_trailing_newline=True).get_template(f"{PAGE}.j2")
-    files, described = dict[str, str](), []
+    files, described, folder = dict[str, str](), [], FILE.parent
     for name, claim in claims.items():
         answer, number = claim.judge(entries.get(name))
         of: dict[str, Any] = {"name": name, "claim": claim, "answer": answer, "number": number}
@@ -271,11 +256,11 @@ def pages(claims: Mapping[str, Claim], entries: Mapping[str, Entry]) -> dict[str
             of |= {"entry": entries[name], "further": len(tables) > 1}
             for table in [table for table in tables if claim.table in table.title][:1]:
                 # The rows that decide are first.
-                rows = [row for rule in claim.rules for row in rule.rows(table)]
-                shown = list(dict.fromkeys(map(tuple, [*rows, *table.rows])))[:ROWS]
+                rows = [tuple(row.values()) for rule in claim.rules for row in rule.rows(table)]
+                shown = list(dict.fromkeys([*rows, *map(tuple, table.rows)]))[:ROWS]
                 of |= {"shown": Table(table.columns, shown, table.title)}
                 of["further"] |= len(table.rows) > ROWS
             if of["further"]:
-                files[f"{FOLDER}/{name}.md"] = template.render(name=name, whole=tables)
+                files[str(folder / f"{name}.md")] = template.render(name=name, whole=tables)
         described.append(of)
-    return {PAGE: template.render(claims=described, folder=FOLDER)} | files
+    return {PAGE: template.render(claims=described, folder=folder)} | files

@@ -5,19 +5,16 @@ Shape suffixes: V vocabulary, D width.
 
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any
 
 import numpy as np
-import typer
 
 from components.core.errors import ConfigError, DataError
-from components.data.scoring.intervals import CONFIDENCE, interval
 from components.data.tasks.examples import read_facts, read_split
 from components.models.encoder import Encoder
 from components.models.static import StaticVectors
 from components.serving.generation import nearest_words
 from components.settings.tasks import has
-from components.studies.frame import EncoderName, Measured, Outputs, Row, Sheet
+from components.studies.frame import Measured, Outputs, Row, Sheet, over
 from components.studies.words import of_letters
 from components.tokenization import Tokenizer
 from components.tokenization.special import FIRST_ORDINARY
@@ -28,9 +25,8 @@ CHOSEN, SCORED = 6, 500
 
 def frequent_words(tokenizer: Tokenizer) -> list[str]:
     """The most frequent words of at least three letters that are a single piece, at most `SCORED`."""
-    counts = tokenizer.frequencies
+    counts, words = tokenizer.frequencies, dict[str, None]()
     order = np.arange(tokenizer.vocab_size) if counts is None else np.argsort(-counts, kind="stable")
-    words: dict[str, None] = {}
     for id_ in order[order >= FIRST_ORDINARY].tolist():
         word = tokenizer.surface(id_)
         if not tokenizer.continues(id_) and len(word) >= 3 and of_letters(word):
@@ -50,48 +46,29 @@ def near(encoder: Encoder, words: Sequence[str], *, count: int) -> dict[str, lis
         piece if id_ < FIRST_ORDINARY or tokenizer.continues(id_) else tokenizer.surface(id_)
         for id_, piece in enumerate(tokenizer.pieces)
     ]
-    table_VD, spelled = (
-        model.vectors(),
-        {of: of.lower() if getattr(tokenizer, "lowercase", False) else of for of in words},
-    )
+    table_VD, lowercase = model.vectors(), getattr(tokenizer, "lowercase", False)
+    spelled = {of: of.lower() if lowercase else of for of in words}
     return {
         word: nearest_words(table_VD, written, model.vector(of), count=count, without=(word, of))
         for word, of in spelled.items()
     }
 
 
-def measure(
-    outputs: Outputs,
-    *,
-    encoder: EncoderName = "",
-    words: Annotated[str, typer.Option(help="Words, separated by commas; frequent ones by default.")] = "",
-    count: Annotated[int, typer.Option(help="Number of neighbours per word.", min=1)] = 8,
-    tags: Annotated[str, typer.Option(help="Task of tagging whose parts of speech neighbours are compared by.")] = "",
-) -> Measured:
+def measure(outputs: Outputs, *, encoder: str = "", words: str = "", count: int = 8, tags: str = "") -> Measured:
     """Neighbours of words in one or several tables of word vectors."""
-    asked = [word.strip() for word in words.split(",") if word.strip()]
-    rows, shares = list[Row](), list[Row]()
-    for name, loaded in outputs.encoders(encoder).items():
-        if isinstance(loaded.model, StaticVectors):
-            frequent = frequent_words(loaded.tokenizer)
-            shown = near(loaded, asked or frequent[-CHOSEN:], count=count)
-            rows += [
-                {"encoder": name, "word": word, "nearest": ", ".join(f"{of} {cosine:.2f}" for of, cosine in entries)}
-                for word, entries in shown.items()
-            ]
-            if tags:
-                tagged = parts_of_speech(outputs, tags)
-                compared = near(loaded, [word for word in frequent if word in tagged], count=count)
-                shares.append(
-                    {"encoder": name}
-                    | same_part({word: [of for of, _ in entries] for word, entries in compared.items()}, tagged)
-                )
-    if not rows:
-        raise ConfigError(f"{encoder or 'run.families'}: no table of word vectors, such as word2vec, fasttext or glove")
-    sheets = [Sheet(rows)]
-    if shares:
-        sheets.append(Sheet(shares, "Neighbours with the same part of speech", value="gain", reference=0.0))
-    return Measured(sheets)
+    rows, shares, asked = list[Row](), list[Row](), [word.strip() for word in words.split(",") if word.strip()]
+    tagged = parts_of_speech(outputs, tags) if tags else {}
+    needs = "no table of word vectors, such as word2vec, fasttext or glove"
+    for name, loaded in outputs.encoders(encoder, lambda each: isinstance(each.model, StaticVectors), needs).items():
+        frequent = frequent_words(loaded.tokenizer)
+        for word, of in near(loaded, asked or frequent[-CHOSEN:], count=count).items():
+            rows.append({"encoder": name, "word": word, "nearest": ", ".join(f"{one} {c:.2f}" for one, c in of)})
+        if tagged:
+            compared = near(loaded, [word for word in frequent if word in tagged], count=count)
+            names = {word: [of for of, _ in entries] for word, entries in compared.items()}
+            shares.append({"encoder": name} | same_part(names, tagged))
+    sheet = Sheet(shares, "Neighbours with the same part of speech", value="gain", reference=0.0)
+    return Measured([Sheet(rows), *([sheet] if shares else [])])
 
 
 def parts_of_speech(outputs: Outputs, task: str) -> dict[str, str]:
@@ -107,7 +84,7 @@ def parts_of_speech(outputs: Outputs, task: str) -> dict[str, str]:
     return {word: of.most_common(1)[0][0] for word, of in counts.items()}
 
 
-def same_part(near: Mapping[str, Sequence[str]], tagged: Mapping[str, str]) -> dict[str, Any]:
+def same_part(near: Mapping[str, Sequence[str]], tagged: Mapping[str, str]) -> Row:
     """The share of neighbours with the word's part of speech, that of all neighbours (chance), and the
     gain with its interval over words. Words without a part of speech are left out."""
     parts = {word: [tagged[each.casefold()] for each in of if each.casefold() in tagged] for word, of in near.items()}
@@ -120,5 +97,5 @@ def same_part(near: Mapping[str, Sequence[str]], tagged: Mapping[str, str]) -> d
     if len(pairs) < 2:
         raise DataError("--tags: fewer than two frequent words have neighbours with a known part of speech")
     shares, chances = np.asarray(pairs).T
-    gain = interval(shares - chances, confidence=CONFIDENCE)
-    return {"words": len(pairs), "same part": float(shares.mean()), "chance": float(chances.mean()), "gain": gain}
+    row = {"words": len(pairs), "same part": float(shares.mean()), "chance": float(chances.mean())}
+    return row | {"gain": over(shares - chances)}

@@ -1,10 +1,8 @@
 """How well the vocabularies of a run fit held-out text, in total and per script."""
 
 from itertools import islice
-from typing import Annotated
 
 import numpy as np
-import typer
 
 from components.core.artifacts import MANIFEST
 from components.core.errors import ArtifactError
@@ -16,7 +14,7 @@ from components.tokenization.train import count_words, report_on_words
 
 #: Scripts with a smaller fraction of the words are left out.
 SHARE = 0.001
-#: Column -> key of the report.
+#: Column -> key of the report, of the whole text and by script.
 WHOLE = {
     "pieces": "vocabulary",
     "alphabet": "alphabet",
@@ -31,11 +29,7 @@ BY_SCRIPT = {"share of words": "share_of_words"} | {
 FORMS = {"non-initial": ".1%", "unknown": ".3%", "share of words": ".1%"}
 
 
-def measure(
-    outputs: Outputs,
-    *,
-    documents: Annotated[int, typer.Option(help="Number of held-out documents of a corpus.", min=2)] = 2000,
-) -> Measured:
+def measure(outputs: Outputs, *, documents: int = 2000) -> Measured:
     """The vocabulary report of every tokenizer of the run on the held-out text of its corpus."""
     names = [path.parent.name for path in sorted((outputs.out / "tokenizer").glob(f"[!.]*/{MANIFEST}"))]
     if not names:
@@ -55,19 +49,12 @@ def measure(
             ids, _ = tokenizer.encode_ragged([f" {word}" for word in words] if tokenizer.leads_with_space else words)
             sums.append(((ids == UNK).sum(), len(ids), len(words)))
         unknown, pieces, counted = np.asarray(sums, dtype=np.float64).T
-        row = {"vocabulary": name} | {column: report[key] for column, key in WHOLE.items()}
-        row |= {"pieces per word": rate(pieces, counted), "unknown": rate(unknown, pieces, within=(0.0, 1.0))}
-        rows.append(row)
+        rates = {"pieces per word": rate(pieces, counted), "unknown": rate(unknown, pieces, within=(0.0, 1.0))}
+        rows.append({"vocabulary": name} | {column: report[key] for column, key in WHOLE.items()} | rates)
         scripts += [
             {"vocabulary": name, "script": script} | {column: part[key] for column, key in BY_SCRIPT.items()}
             for script, part in report["scripts"].items()
             if part["share_of_words"] >= SHARE
         ]
     rows.sort(key=lambda row: row["pieces per word"].mean)
-    text = (
-        "Non-initial pieces continue a word. The script of a word is the script of its first letter; 'none' are "
-        "numbers and symbols. For comparison, BERT's multilingual vocabulary has 119,547 pieces, 36.5% of them "
-        "non-initial. Intervals are over documents."
-    )
-    sheets = [Sheet(rows, "Held-out text", FORMS, "pieces per word"), Sheet(scripts, "By script", FORMS)]
-    return Measured(sheets, [text])
+    return Measured([Sheet(rows, "Held-out text", FORMS, "pieces per word"), Sheet(scripts, "By script", FORMS)])

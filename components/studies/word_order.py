@@ -2,17 +2,14 @@
 from the same words in a random order. For static vectors half of the answers are right."""
 
 from collections.abc import Sequence
-from typing import Annotated
 
 import numpy as np
-import typer
 from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from components.evaluation.aggregates import Scores
 from components.models.encoder import Encoder
-from components.studies.frame import Corpus, EncoderName, Measured, Outputs, Sheet
+from components.studies.frame import Corpus, Measured, Outputs, Row, Sheet, over
 from components.studies.words import Floats, Sentence, plain, sample, word_vectors
 
 #: Inverse strength of the regression's penalty; share of the sentences whose answers are counted.
@@ -20,35 +17,25 @@ C, TESTED = 0.01, 0.5
 
 
 def measure(
-    outputs: Outputs,
-    *,
-    encoder: EncoderName = "",
-    corpus: Corpus = "domain",
-    sentences: Annotated[int, typer.Option(help="Number of sentences.", min=20)] = 2000,
-    seeds: Annotated[int, typer.Option(help="Random orders of every sentence.", min=2)] = 3,
+    outputs: Outputs, *, encoder: str = "", corpus: Corpus = "domain", sentences: int = 2000, seeds: int = 3
 ) -> Measured:
     """The accuracy by layer of one or several encoders."""
-    directory, rows = outputs.of("corpus", corpus), []
+    directory, rows = outputs.of("corpus", corpus), list[Row]()
     for name, loaded in outputs.encoders(encoder).items():
         read = sample(directory, loaded.tokenizer.segmentation, count=sentences)
         # Without marks and capitals, which show where a sentence begins and ends.
         words = [[word for word in map(plain, of) if word] for of in read]
         ordered = means(loaded, words)
-        by_seed = np.asarray([accuracies(loaded, words, ordered, seed) for seed in range(seeds)])
-        scores = [Scores(range(seeds), of[:, None], within=(0.0, 1.0)) for of in by_seed.T]
-        rows += [{"encoder": name, "layer": layer, "accuracy": of.interval()} for layer, of in enumerate(scores)]
-    text = (
-        "Logistic regression on the mean of a frozen encoder's vectors of the words of a sentence, without marks and "
-        "capitals; guessing is right for 0.500. Half of the sentences are learned, each in its order and in a random "
-        f"order, and the others answered; intervals are over {seeds} random orders and divisions."
-    )
-    return Measured([Sheet(rows, f"{corpus} text; 0 is the embedding", value="accuracy", x="layer")], [text])
+        by_layer = zip(*(accuracies(loaded, words, ordered, seed) for seed in range(seeds)), strict=True)
+        values = [over(of, within=(0.0, 1.0)) for of in by_layer]
+        rows += [{"encoder": name, "layer": layer, "accuracy": of} for layer, of in enumerate(values)]
+    return Measured([Sheet(rows, f"{corpus} text; 0 is the embedding", value="accuracy", x="layer")])
 
 
 def accuracies(encoder: Encoder, read: Sequence[Sentence], ordered: Sequence[Floats], seed: int) -> list[float]:
     """By layer: the accuracy on the sentences that are not learned; `ordered` are the `means` of the sentences."""
     rng = np.random.default_rng(seed)
-    shuffled = means(encoder, [[words[place] for place in rng.permutation(len(words))] for words in read])
+    shuffled = means(encoder, [rng.permutation(np.asarray(words, dtype=object)).tolist() for words in read])
     tested = np.tile(rng.permutation(len(read)) < max(1, round(TESTED * len(read))), 2)
     labels = np.repeat([1, 0], len(read))
     results = []

@@ -108,7 +108,7 @@ def test_metrics_are_those_of_the_predictions(content):
     assert np.trace(actual["confusion"]) == 270 + 271 + 272
     assert actual["calibration"][0]["rows"] == 300 and actual["calibration"][0]["confidence"] == pytest.approx(0.9)
     assert actual["training"] == {
-        "seconds": 2.0,
+        "seconds": {"mean": 2.0, "low": 2.0, "high": 2.0},
         "tokens_per_second": 50.0,
         "best_epoch": 1.0,
         "selection_macro_f1": pytest.approx(0.9 + 1 / 300),

@@ -1,10 +1,8 @@
 """`headstart study`: names, flags from signatures, terminal output and written files."""
 
 import json
-from typing import Annotated
 
 import pytest
-import typer
 from typer.testing import CliRunner
 
 from components.cli import main as cli
@@ -15,9 +13,7 @@ from components.studies.command import STUDIES, Study
 from components.studies.frame import Measured, Outputs, Sheet, cell
 
 
-def count(
-    outputs: Outputs, *, word: str = "bank", times: Annotated[int, typer.Option(help="How often.")] = 2
-) -> Measured:
+def count(outputs: Outputs, *, word: str = "bank", times: int = 2) -> Measured:
     outputs.read["tokens"] = "abc"
     return Measured([Sheet([{"word": f"[{word}]", "times": times}])], [f"{word}, {times} times."])
 
@@ -25,7 +21,8 @@ def count(
 @pytest.fixture(autouse=True)
 def _one_more(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(vocabulary, "count", count, raising=False)
-    study = Study("count", "How often?", "nothing", "vocabulary:count")
+    options = {"word": {"help": "Word."}, "times": {"help": "How often."}}
+    study = Study("count", "How often?", "nothing", "vocabulary:count", options=options)
     monkeypatch.setattr(command, "STUDIES", {**STUDIES, "count": study})
 
 
@@ -60,7 +57,7 @@ def test_every_study_has_a_command():
 
 def test_messages_about_missing_outputs_name_the_stage(outputs):
     with pytest.raises(ArtifactError, match=r"evaluation/aws-type: missing; run `headstart stage evaluate --item"):
-        outputs.evaluation("aws-type")
+        outputs.evaluations("aws-type", "systems", needs="")
     with pytest.raises(ArtifactError, match="run `headstart stage pretrain --item ulmfit`"):
         outputs.encoder("ulmfit", "pretrained")
     with pytest.raises(ArtifactError, match="has no trained encoder; run `headstart stage pretrain --item ulmfit`"):

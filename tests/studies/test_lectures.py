@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import json
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,7 @@ from components.core.errors import ConfigError
 from components.data.scoring.intervals import Interval
 from components.reporting.findings import Chapter, Drawing, Findings, Table, cell
 from components.settings.loading import load_params
+from components.settings.systems import System
 from components.studies import lectures
 from components.studies.command import STUDIES
 from components.studies.frame import Outputs
@@ -34,85 +35,73 @@ TABLE = Table(
 LABELS = {"system": "a", "against": "labels"}
 
 
+TWO = [
+    Table(TABLE.columns, [TABLE.rows[0]], "task one"),
+    Table(TABLE.columns, [["a", *TABLE.rows[2][1:]]], "two"),
+]
+BOTH = {"against": "labels", "system": ["a", "b"]}
+
+
+def changes(*cells: str) -> list[Table]:
+    return [Table(["without", "difference"], [[f"technique {number}", of] for number, of in enumerate(cells)])]
+
+
 @pytest.mark.parametrize(
-    ("rule", "answer"),
+    ("rule", "tables", "answer", "number"),
     [
-        ({"where": LABELS, "above": 0}, AGREES),
-        ({"where": LABELS, "below": 0}, NOT),
-        ({"where": {"system": "a", "against": "epochs"}, "above": 0}, NOT),
-        ({"where": {"system": "b"}, "above": 0}, UNDECIDED),
-        ({"where": {"system": ["a", "b"], "against": "labels"}, "above": 0}, UNDECIDED),
-        ({"where": {"system": "a"}, "above": 0, "any": True}, AGREES),
-        ({"where": {"against": "epochs"}, "above": 0, "any": True}, NOT),
-        ({"where": LABELS, "above": 0.1}, UNDECIDED),
+        ({"where": LABELS, "above": 0}, None, AGREES, ""),
+        ({"where": LABELS, "below": 0}, None, NOT, ""),
+        ({"where": {"system": "a", "against": "epochs"}, "above": 0}, None, NOT, ""),
+        ({"where": {"system": "b"}, "above": 0}, None, UNDECIDED, ""),
+        ({"where": BOTH, "above": 0}, None, UNDECIDED, "b, labels: difference 0.100 [-0.100, 0.300]"),
+        ({"where": {"system": "a"}, "above": 0, "any": True}, None, AGREES, ""),
+        ({"where": {"against": "epochs"}, "above": 0, "any": True}, None, NOT, ""),
+        ({"where": LABELS, "above": 0.1}, None, UNDECIDED, ""),
         # [0.1, 0.5] minus half of [-0.1, 0.3].
-        ({"where": LABELS, "above": -0.04, "minus": {"where": {"system": "b"}, "times": 0.5}}, UNDECIDED),
-        ({"where": LABELS, "above": -0.06, "minus": {"where": {"system": "b"}, "times": 0.5}}, AGREES),
+        ({"where": LABELS, "above": -0.04, "minus": {"where": {"system": "b"}, "times": 0.5}}, None, UNDECIDED, ""),
+        ({"where": LABELS, "above": -0.06, "minus": {"where": {"system": "b"}, "times": 0.5}}, None, AGREES, ""),
+        # A row is missing; a cell has no interval, which is no evidence; two cells.
+        ({"where": {"system": ["a", "d"], "against": "labels"}, "above": 0}, None, None, ""),
+        ({"where": {"system": ["a", "c"], "against": "labels"}, "above": 0}, None, None, ""),
+        ({"where": {"system": "c"}, "above": 0}, None, None, ""),
+        ({"where": {"system": "a"}, "above": 0}, None, None, ""),
+        ({"where": {"system": ["a", "c"], "against": "labels"}, "above": 0, "any": True}, None, AGREES, ""),
+        # Without rows, every cell that is not empty.
+        ({"below": 0}, changes("-0.2 [-0.3, -0.1]", ""), AGREES, ""),
+        ({"below": 0}, changes("-0.2 [-0.3, -0.1]", "-0.2"), None, ""),
+        # Cells of two tables are two.
+        ({"where": LABELS, "above": 0}, TWO, None, ""),
+        ({"where": LABELS, "above": 0, "any": True}, TWO, AGREES, "task one, a, labels: difference 0.300 ["),
+        ({"where": LABELS, "above": 0, "table": "one"}, TWO, AGREES, ""),
     ],
-)
-def test_a_rule_has_three_answers(rule, answer):
-    assert Rule.model_validate({"column": "difference"} | rule).judge([TABLE])[0] == answer
-
-
-@pytest.mark.parametrize(
-    "where",
-    [
-        {"system": ["a", "d"], "against": "labels"},  # a row is missing
-        {"system": ["a", "c"], "against": "labels"},  # a cell has no interval
-        {"system": "a"},  # two cells
-    ],
-)
-def test_a_rule_needs_every_cell(where):
-    rule = {"where": where, "column": "difference", "above": 0}
-    with pytest.raises(LookupError):
-        Rule.model_validate(rule).judge([TABLE])
-    claim = Claim.model_validate(CLAIMS["topics"].model_dump() | {"rules": [rule]})
-    entry = {"measure": claim.measure, "command": claim.command(claim.run), "commit": "0", "tables": [asdict(TABLE)]}
-    assert claim.judge(entry) == (UNDECIDED, "")
-    assert Rule.model_validate(rule | {"any": True}).judge([TABLE])[0] == AGREES
-
-
-@pytest.mark.parametrize(
-    ("cells", "answer"), [(["-0.2 [-0.3, -0.1]", ""], AGREES), (["-0.2 [-0.3, -0.1]", "-0.2"], None)]
-)
-def test_a_rule_without_rows_reads_every_cell_that_is_not_empty(cells, answer):
-    table = Table(["without", "change"], [[f"technique {number}", of] for number, of in enumerate(cells)])
+)  # fmt: skip
+def test_a_rule_has_three_answers(rule, tables, answer, number):
+    of = {"column": "difference"} | rule
     if answer:
-        assert Rule(column="change", below=0).judge([table])[0] == answer
-    else:
-        with pytest.raises(LookupError):
-            Rule(column="change", below=0).judge([table])
-
-
-def test_cells_of_two_tables_are_two():
-    tables = [replace(TABLE, rows=[TABLE.rows[0]], title="task one"), replace(TABLE, rows=TABLE.rows[2:3], title="two")]
-    tables[1].rows[0] = ["a", *tables[1].rows[0][1:]]
-    rule = {"where": LABELS, "column": "difference", "above": 0}
+        actual = Rule.model_validate(of).judge(tables or [TABLE])
+        assert actual[0] == answer and actual[1].startswith(number)
+        return
     with pytest.raises(LookupError):
-        Rule.model_validate(rule).judge(tables)
-    assert Rule.model_validate(rule | {"any": True}).judge(tables) == (
-        AGREES,
-        "task one, a, labels: difference 0.300 [0.100, 0.500]",
-    )
-    assert Rule.model_validate(rule | {"table": "one"}).judge(tables)[0] == AGREES
+        Rule.model_validate(of).judge(tables or [TABLE])
+    claim = Claim.model_validate(CLAIMS["topics"].model_dump() | {"rules": [of]})
+    entry = {"measure": claim.measure, "command": claim.command(claim.run), "commit": "0"}
+    assert claim.judge(entry | {"tables": [asdict(each) for each in tables or [TABLE]]}) == (UNDECIDED, "")
 
 
-def test_the_decisive_number_and_cells_without_an_interval():
-    rule = Rule(column="difference", where={"against": "labels", "system": ["a", "b"]}, above=0)
-    assert rule.judge([TABLE]) == (UNDECIDED, "b, labels: difference 0.100 [-0.100, 0.300]")
-    # A number without an interval is no evidence.
-    with pytest.raises(LookupError):
-        Rule(column="difference", where={"system": "c"}, above=0).judge([TABLE])
-    read = {text: lectures.interval_in(text) for text in ("0.5", "film [old, new]")}
-    assert set(read.values()) == {None}
-    for text, *values in (
-        ("more than 4 [0.5, more than 4]", float("inf"), 0.5, float("inf")),
-        ("1,234.5 [1,000.0, 2,000.0]", 1234.5, 1000, 2000),
-        ("50.0% [40.0%, 60.0%]", 0.5, 0.4, 0.6),
-        (cell(Interval(*[float("inf")] * 3), ".3g"), *[float("inf")] * 3),  # no sample reaches the score
-    ):
-        actual = lectures.interval_in(text)
-        assert actual and [actual.mean, actual.low, actual.high] == values
+@pytest.mark.parametrize(
+    ("text", "values"),
+    [
+        ("0.5", None),
+        ("film [old, new]", None),
+        ("more than 4 [0.5, more than 4]", (float("inf"), 0.5, float("inf"))),
+        ("1,234.5 [1,000.0, 2,000.0]", (1234.5, 1000, 2000)),
+        ("50.0% [40.0%, 60.0%]", (0.5, 0.4, 0.6)),
+        (cell(Interval(*[float("inf")] * 3), ".3g"), [float("inf")] * 3),  # no sample reaches the score
+    ],
+)
+def test_intervals_of_cells(text, values):
+    actual = lectures.interval_in(text)
+    assert actual == (values and Interval(*values))
 
 
 @pytest.mark.parametrize("name", CLAIMS)
@@ -130,9 +119,29 @@ def test_claims_name_studies_their_options_and_tasks(name):
 def test_every_claim_of_the_lectures_is_on_the_page():
     assert list(CLAIMS) == [
         "vocabulary", "neighbours", "pretrained-vectors", "topics", "ngrams", "effective-context", "memory",
-        "contextual", "word-order", "senses", "layers", "three-benefits", "label-efficiency", "ablation", "thai",
-        "sizes", "negative-transfer", "transferability", "zero-shot",
+        "contextual", "word-order", "senses", "gap", "characters", "stacking", "layers", "three-benefits",
+        "label-efficiency", "unfrozen", "training-time", "several-tasks", "distillation", "another-domain", "ablation",
+        "thai", "sizes", "negative-transfer", "transferability", "zero-shot",
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize("name", [name for name, claim in CLAIMS.items() if claim.study == "systems"])
+def test_the_systems_of_a_claim_are_those_of_its_run(name):
+    """The column of a rule has the system of the options, and the budget of the task."""
+    claim = CLAIMS[name]
+    params = load_params(ROOT / claim.run)
+    task = params.data.tasks[str(claim.options["task"])]
+    unit = "labelled rows" if task.kind == "tagging" else "labels a class"
+    for rule in claim.rules:
+        system, _, last = rule.column.rpartition(", ")
+        assert system in (f"{claim.options['system']} minus it", "seconds")
+        assert last == f"{task.budgets[-1]} {unit}"
+        for of in (System.named(each) for each in [str(claim.options["system"]), *rule.where["system"]]):
+            assert not of.family or of.family in params.run.families
+            group = {"with": params.together, "from": params.distil, "after": params.intermediate_tasks}.get(
+                of.way, [""]
+            )
+            assert of.group in group and (not of.frozen or params.finetune[of.family].frozen)
 
 
 @pytest.fixture

@@ -9,61 +9,69 @@ import pytest
 import torch
 
 from components.core.errors import ConfigError
-from components.models.base import LanguageModel
+from components.learners.finetuning.fit import Fit
 from components.settings.cluster import ClusterSettings
-from components.studies import transferability
+from components.studies import networks, transferability
 from components.studies.frame import Outputs
-from components.studies.frozen import Labelled
-from components.studies.transferability import Networks, learn
+from components.studies.labelled import Labelled
+from components.studies.networks import fits_of, learn
 from components.training.loop import TrainingState
 from tests.studies.conftest import findings, fits
 
 
-def one_by_one(function: Any, items: Any, *, settings: Any) -> Any:
+@pytest.fixture(autouse=True)
+def _one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
     """`map_parallel` in this process, in reverse order."""
-    for index, item in reversed(list(enumerate(items))):
-        yield index, function(item)
 
+    def mapped(function: Any, items: Any, *, settings: Any) -> Any:
+        for index, item in reversed(list(enumerate(items))):
+            yield index, function(item)
 
-def of_task(outputs: Outputs, add_task: Any, name: str) -> Labelled:
-    add_task(name)
-    return Labelled.of(outputs, name, 2)
-
-
-@pytest.fixture
-def networks(outputs: Outputs, add_task: Any, add_encoder: Any) -> Networks:
-    add_encoder("bert")
-    return Networks(
-        tasks={base: of_task(outputs, add_task, name) for base, name in {"A": "aws-service", "B": "aws-type"}.items()},
-        encoder=outputs.out / "encoder" / "bert" / "adapted",
-        settings=outputs.params.finetune["bert"].model_copy(update={"min_steps": 0}),
-        seed=0,
-        epochs=2,
-    )
+    monkeypatch.setattr(transferability, "map_parallel", mapped)
 
 
 @pytest.fixture
-def trained(monkeypatch: pytest.MonkeyPatch) -> list[tuple[LanguageModel, list[torch.Tensor]]]:
+def pair(outputs: Outputs, add_task: Any, add_encoder: Any, tmp_path: Any) -> Outputs:
+    """Two tasks and encoders."""
+    for name in ("aws-service", "aws-type"):
+        add_task(name)
+    for name in ("bert", "word2vec"):
+        add_encoder(name)
+    cluster = ClusterSettings(launcher="local", storage=str(tmp_path / "store"))
+    settings = {name: of.model_copy(update={"min_steps": 0}) for name, of in outputs.params.finetune.items()}
+    outputs.params = outputs.params.model_copy(update={"cluster": cluster, "finetune": settings})
+    return outputs
+
+
+@pytest.fixture
+def bases(pair: Outputs) -> dict[str, Fit]:
+    data = {base: Labelled.of(pair, name, 2) for base, name in {"A": "aws-service", "B": "aws-type"}.items()}
+    return fits_of(pair, data, "bert", "adapted", 2)[0]
+
+
+@pytest.fixture
+def trained(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, list[torch.Tensor]]]:
     """The encoder of every network that is trained, with its weights before training."""
-    kept: list[tuple[LanguageModel, list[torch.Tensor]]] = []
-    fresh = TrainingState.fresh.__func__
+    kept: list[tuple[Any, list[torch.Tensor]]] = []
+    train = networks.Run.train
 
-    def remember(cls: Any, model: Any, *arguments: Any, **settings: Any) -> TrainingState:
-        kept.append((model.encoder, [group[0].detach().clone() for group in model.encoder.layer_groups()]))
-        assert model.features.layers == "last"
-        return fresh(cls, model, *arguments, **settings)
+    def remember(run: Any, store: Any) -> None:
+        (member,) = run.members
+        kept.append((member.model.encoder, [of[0].detach().clone() for of in member.model.encoder.layer_groups()]))
+        assert member.model.features.layers == "last" and isinstance(run.state, TrainingState)
+        train(run, store)
 
-    monkeypatch.setattr(TrainingState, "fresh", classmethod(remember))
+    monkeypatch.setattr(networks.Run, "train", remember)
     return kept
 
 
 @pytest.mark.parametrize("learning", [False, True])
-def test_copied_layers_come_from_the_trained_base_and_are_frozen_unless_trained(networks, trained, learning):
-    source, _ = learn(networks, "B")
+def test_copied_layers_come_from_the_trained_base_and_are_frozen_unless_trained(bases, trained, learning):
+    source, _ = learn(bases["B"])
     base, initial = trained[0]
     after = [group[0].detach().clone() for group in base.layer_groups()]
     assert not any(torch.equal(old, new) for old, new in zip(initial, after, strict=True)), "base B is trained"
-    assert 0 <= learn(networks, "B", source=source, copied=2, learning=learning)[1] <= 1
+    assert 0 <= learn(bases["B"], source=source, copied=2, learning=learning)[1] <= 1
     copy, before = trained[1]
     for index, group in enumerate(copy.layer_groups()):
         assert torch.equal(before[index], after[index]) == (index < 2), index
@@ -72,22 +80,32 @@ def test_copied_layers_come_from_the_trained_base_and_are_frozen_unless_trained(
         assert torch.equal(before[index], group[0]) == (index < 2 and not learning), index
 
 
-def test_the_study(outputs, networks, monkeypatch):
-    monkeypatch.setattr(transferability, "map_parallel", one_by_one)
+def test_the_random_layers_depend_on_the_seed_and_not_on_the_base(bases, trained):
+    sources = [learn(bases[base])[0] for base in "BA"]
+    for source, seed in ((sources[0], 0), (sources[1], 0), (sources[0], 2)):
+        learn(replace(bases["B"], seed=seed), source=source, copied=2, learning=False)
+    (_, base_b), (_, base_a), (_, item), (_, other), (_, third) = trained
+    assert not torch.equal(base_a[3], base_b[3])
+    assert torch.equal(item[3], other[3]) and not torch.equal(item[3], third[3])
+
+
+def test_the_study(pair, monkeypatch):
     asked: list[tuple[str, str | None, int]] = []
 
-    def scored(networks, base, *, source=None, copied=0, learning=True):
-        asked.append((base, source, copied))
-        assert networks.tasks[base].facts.task == {"A": "aws-service", "B": "aws-type"}[base]
+    def scored(fit, *, source=None, copied=0, learning=True):
+        asked.append((fit.job.task, source, copied))
         lost = 0.0 if learning else copied / 10 * (1 + (source == "A"))
-        return base, 0.5 - lost + networks.seed / 50 + (source == "A") / 100
+        score = 0.5 - lost + fit.seed / 50 + (source == "A") / 100
+        return type("Network", (str,), {"encoder": pair.encoder("bert", "adapted").model})(
+            "A" if fit.job.task == "aws-service" else "B"
+        ), score
 
-    monkeypatch.setattr(transferability, "learn", scored)
-    actual = findings(outputs, "transferability", encoder="bert", other="aws-service", seeds=2)
+    monkeypatch.setattr(networks, "learn", scored)
+    actual = findings(pair, "transferability", encoder="bert", other="aws-service", seeds=2)
     fits(actual, "transferability")
     # Two bases; four groups: 4 series with 4 values of n; two seeds.
-    assert len(asked) == 2 * (2 + 4 * 4) and [of[:2] for of in asked[:2]] == [("A", None), ("B", None)]
-    assert {of[0] for of in asked if of[2]} == {"B"}
+    assert len(asked) == 2 * (2 + 4 * 4) and [of[0] for of in asked[:2]] == ["aws-service", "aws-type"]
+    assert {of[0] for of in asked if of[2]} == {"aws-type"}
     scores, changes = actual.numbers.values()
     means = {(series, row["n"]): row[series]["mean"] for row in scores for series in ("BnB", "BnB+", "AnB", "AnB+")}
     assert [means[series, 0] for series in ("BnB", "AnB+")] == pytest.approx([0.51, 0.51]), "n = 0 is base B"
@@ -96,33 +114,15 @@ def test_the_study(outputs, networks, monkeypatch):
     assert by_series["AnB", 4] == pytest.approx(-0.79) and by_series["BnB", 4] == pytest.approx(-0.4), "paired by seed"
     assert actual.chapter.tables[0].columns == ["n", "BnB", "BnB+", "AnB", "AnB+"] and len(scores) == 5
     assert "100 labels a class" in actual.chapter.text[0]
+    with pytest.raises(ConfigError, match="--other: needs a task of data.tasks other than aws-type"):
+        findings(pair, "transferability", encoder="bert", other="aws-type")
 
 
-def test_the_study_with_training(outputs, add_task, add_encoder, monkeypatch, tmp_path):
-    add_task()
-    add_task("aws-service")
-    add_encoder("word2vec")
-    monkeypatch.setattr(transferability, "map_parallel", one_by_one)
-    cluster = ClusterSettings(launcher="local", storage=str(tmp_path / "store"))
-    outputs.params = outputs.params.model_copy(update={"cluster": cluster})
-    actual = findings(outputs, "transferability", encoder="word2vec", other="aws-service", seeds=1, epochs=1, budget=2)
+def test_the_study_with_training(pair):
+    actual = findings(pair, "transferability", encoder="word2vec", other="aws-service", seeds=1, epochs=1, budget=2)
     scores, _ = actual.numbers.values()
     assert len(scores) == 2 and all(0 <= row["AnB"]["mean"] <= 1 for row in scores)
     # A single seed has no interval.
     assert not any("[" in cell for row in actual.chapter.tables[0].rows for cell in row)
     assert not any("[" in sentence for sentence in actual.chapter.lead)
-    assert set(outputs.read) == {"examples/aws-type", "examples/aws-service", "encoder/word2vec/adapted"}
-
-
-def test_a_second_task_is_needed(outputs, networks):
-    with pytest.raises(ConfigError, match="--other: needs a task of data.tasks other than aws-type"):
-        findings(outputs, "transferability", encoder="bert", other="aws-type")
-
-
-def test_the_random_layers_depend_on_the_seed_and_not_on_the_base(networks, trained):
-    sources = [learn(networks, base)[0] for base in "BA"]
-    for source, seed in ((sources[0], 0), (sources[1], 0), (sources[0], 2)):
-        learn(replace(networks, seed=seed), "B", source=source, copied=2, learning=False)
-    (_, item), (_, other), (_, third) = trained[2:]
-    assert torch.equal(item[3], other[3]) and not torch.equal(item[3], third[3])
-    assert not torch.equal(item[0], other[0]) and torch.equal(item[0], third[0])
+    assert set(pair.read) == {"examples/aws-type", "examples/aws-service", "encoder/word2vec/adapted"}

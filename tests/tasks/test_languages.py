@@ -9,7 +9,7 @@ from pydantic import ValidationError
 
 from components.core.errors import DataError
 from components.data.tasks.kinds import find_kind
-from components.reporting.evaluations import _languages
+from components.reporting.evaluations import languages
 from components.settings.tasks import TaskSource
 
 ROWS = [("good day", "yes", "en"), ("bad day", "no", "en"), ("guter Tag", "yes", "de"), ("mal jour", "perhaps", "fr")]
@@ -93,8 +93,8 @@ def test_the_table_of_the_report():
         "unit": "labels per class",
         "systems": [{"system": "bert-adapted", "budgets": [{"slices": {}}, {"slices": slices}]}],
     }
-    table = _languages(evaluation)
+    table = languages(evaluation)
     assert table is not None
     assert table.columns == ["system", "en (learned)", "th (transfer)", "de (transfer)"]
     assert table.rows == [["bert-adapted", "1.000", "0.250", "0.500"]]
-    assert _languages({"learned_languages": [], "main": "f1"}) is None
+    assert languages({"learned_languages": [], "main": "f1"}) is None

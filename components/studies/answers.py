@@ -1,0 +1,166 @@
+"""The choice of a language model among answers by their likelihood.
+
+The answer that counts is the most probable one after the prompt (causal models: Radford et al. 2019, section 3, and
+Brown et al. 2020, section 2.4; for masked models, the answer replaces [MASK]: Petroni et al. 2019). Long answers are
+less probable than short ones, and models prefer some answers whatever the text, so four scores are compared, computed
+from log-likelihoods l:
+
+    sum          l(answer | prompt)
+    mean         l(answer | prompt) / number of characters
+    prior        l(answer | prompt) - l(answer | empty prompt)
+    calibrated   l(answer | prompt) - log of the mean of p(answer | prompt of a text without content), where p sums to 1
+                 over the answers (Zhao et al. 2021, section 5: contextual calibration)
+
+For causal models, the text after the answer counts as a part of it, in l and in the number of characters.
+"""
+
+import math
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import product
+from string import Formatter
+from typing import Any, Final
+
+import numpy as np
+from scipy.special import softmax
+
+from components.core.errors import ConfigError, DataError
+from components.data.scoring.base import Floats
+from components.data.scoring.intervals import Interval, Ints
+from components.data.tasks.data import Fields, Split
+from components.models import family as family_named
+from components.models.encoder import Encoder
+from components.serving.generation import GAP, require_output_layer
+from components.serving.likelihood import Gap, causal_log_probs, gap_between, masked_log_probs
+from components.studies.frame import Row, is_causal, rate
+from components.tokenization import Tokenizer
+from components.tokenization.special import UNK
+
+#: Texts without content (Zhao et al. 2021).
+NEUTRAL: Final = ("N/A", "")
+#: Column of the difference to the most frequent answer.
+GAIN: Final = "calibrated minus trivial"
+#: Why an encoder has no answers.
+SILENT: Final = "no causal or masked language model with an output layer that reads forward"
+SCORES: Final = ("sum", "mean", "prior", "calibrated")
+Context = tuple[str, str]
+
+
+@dataclass(frozen=True)
+class Prompt:
+    """A template: the texts before and after the answer; {text} and {second} are the parts of a row."""
+
+    before: str
+    after: str | None
+
+    @classmethod
+    def of(cls, template: str, *, parts: Sequence[str] = ("text", "second")) -> "Prompt":
+        """Parse a text. The answer replaces its [MASK], or follows the text if there is none."""
+        before, *after = template.split(GAP)
+        if len(after) > 1:
+            raise ConfigError(f"--prompt: {template!r} has {len(after)} {GAP}; write one or none")
+        try:
+            fields = [(name, form) for _, name, form, _ in Formatter().parse(template) if name is not None]
+        except ValueError:
+            fields = [("", "")]
+        if any(name not in parts or form for name, form in fields):
+            allowed = " and ".join(f"{{{part}}}" for part in parts)
+            raise ConfigError(f"--prompt: {template!r}: only {allowed} may be in braces; write {{{{ for a brace")
+        return cls(before.rstrip(" "), after[0] if after else None)
+
+    def fill(self, parts: Fields) -> Context:
+        """The texts before and after the answer for a row, whose text may have the [MASK] if the template has none."""
+        text, second, *_ = (*parts, "")
+        before = self.before.format(text=text, second=second)
+        if self.after is not None:
+            return before, self.after.format(text=text, second=second)
+        before, gap, after = before.partition(GAP)
+        return before.rstrip(" ") if gap else before, after
+
+    def lines(self, answered: Sequence[tuple[Fields, str]]) -> str:
+        """Demonstrations: rows with their answers, which precede a prompt."""
+        return "".join(f"{before} {answer}{after}\n" for of, answer in answered for before, after in [self.fill(of)])
+
+
+def can_answer(encoder: Encoder) -> bool:
+    """Whether it is a forward causal or a masked language model with its output layer."""
+    try:
+        require_output_layer(encoder)
+    except ConfigError:
+        return False
+    return is_causal(encoder) or family_named(encoder.family).objective in ("masked", "permuted")
+
+
+def answer_scores(
+    encoder: Encoder,
+    prompts: Sequence[Context],
+    candidates: Sequence[Sequence[str]],
+    *,
+    neutral: Sequence[Context] = (("", ""),),
+) -> list[dict[str, Floats]]:
+    """The scores of the C candidates of each prompt (before, after): score -> (C,)."""
+    causal, scores = is_causal(encoder), list[dict[str, Floats]]()
+    of_prompts = [([prompt, ("", ""), *neutral], words) for prompt, words in zip(prompts, candidates, strict=True)]
+    inputs = dict[tuple[Context, str], Gap]()
+    for context, answer in dict.fromkeys(key for of_prompt in of_prompts for key in product(*of_prompt)):
+        try:
+            of_parts = pieces(encoder.tokenizer, context[0], answer, context[1])
+            inputs[context, answer] = gap_between(encoder.model, *of_parts, causal=causal)
+        except DataError as error:
+            raise DataError(f"answer {answer!r}: {error}") from error
+    measured = (causal_log_probs if causal else masked_log_probs)(encoder.model, list(inputs.values()))
+    total = {key: values.sum() for key, values in zip(inputs, measured, strict=True)}
+    for contexts, words in of_prompts:
+        beyond = len(contexts[0][1].strip()) if causal else 0
+        sizes = np.asarray([max(1, len(answer) + beyond) for answer in words])
+        sums, alone, *without = (np.asarray([total[context, answer] for answer in words]) for context in contexts)
+        calibrated = sums - np.log(np.mean(softmax(without, axis=1), axis=0))
+        scores.append({"sum": sums, "mean": sums / sizes, "prior": sums - alone, "calibrated": calibrated})
+    return scores
+
+
+def pieces(tokenizer: Tokenizer, before: str, answer: str, after: str) -> tuple[list[int], list[int], list[int]]:
+    """The pieces of each part of the whole text, with a space between the text before and the answer. A piece of two
+    parts belongs to the answer."""
+    start = f"{before} " if before else ""
+    ids, offsets = tokenizer.encode_with_offsets(f"{start}{answer}{after}")
+    first = sum(int(end <= len(before)) for _, end in offsets)
+    last = sum(int(begin < len(start) + len(answer)) for begin, _ in offsets)
+    parts = ids.tolist()
+    return parts[:first], parts[first:last], parts[last:]
+
+
+def share(hits_N: Sequence[Any] | Floats, clusters: Ints | None = None, *, least: float = 0.0) -> Interval:
+    """The mean of N values between `least` and 1, with its interval over items (`clusters`: of them)."""
+    groups = np.arange(len(hits_N)) if clusters is None else clusters
+    sums = [np.bincount(groups, of).astype(np.float64) for of in (np.asarray(hits_N, float), np.ones(len(hits_N)))]
+    return rate(*sums, within=(least, 1.0))
+
+
+def choice(
+    encoder: Encoder, split: Split, template: Prompt, shown: str, words: Sequence[str], *, left: bool = False
+) -> tuple[Row, Floats]:
+    """The choice by each score among `words`, or the row's own choices without any, against the most frequent one; and
+    whether the calibrated one is right for each row. `left`: only the text before the answer is read."""
+    rights, candidates = [int(target[0]) for target in split.targets], [words or fields[1:] for fields in split.fields]
+    prompts, neutral = (
+        [(f"{shown}{before}", "" if left else after) for before, after in map(template.fill, parts)]
+        for parts in (split.fields, [(text, text) for text in NEUTRAL])
+    )
+    judged = list(zip(answer_scores(encoder, prompts, candidates, neutral=neutral), rights, strict=True))
+    # A tie is wrong.
+    hits = {
+        name: np.asarray([(np.delete(of[name], right) < of[name][right]).all() for of, right in judged])
+        for name in SCORES
+    }
+    usual, count = Counter(rights).most_common(1)[0]
+    nats = -np.mean([of["sum"][right] for of, right in judged])
+    ids = encoder.tokenizer.encode_batch([f" {answer}" for answer in dict.fromkeys(sum(map(tuple, candidates), ()))])
+    row: Row = {"items": len(split), "unknown": sum(bool((of == UNK).any()) for of in ids)}
+    row |= {"trivial": count / len(split) if words else None}
+    row |= {name: share(of, split.clusters) for name, of in hits.items()}
+    row |= {"guessing": float(np.mean([1 / len(of) for of in candidates])), "perplexity": math.exp(min(nats, 700.0))}
+    # A score that is chosen by its hits on these items would be too good.
+    gains = hits["calibrated"] - np.equal(rights, usual).astype(float)
+    return row | {GAIN: share(gains, split.clusters, least=-1.0) if words else None}, hits["calibrated"].astype(float)

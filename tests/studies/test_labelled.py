@@ -1,0 +1,203 @@
+"""Studies of an encoder on the labels of a task: techniques, layers, LogME."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from scipy.optimize import minimize
+from scipy.stats import multivariate_normal
+
+from components.core.errors import ArtifactError, ConfigError
+from components.settings.cluster import ClusterSettings
+from components.settings.finetune import FinetuneSettings
+from components.settings.training import Training
+from components.studies import labelled, layers
+from components.studies.ablation import TECHNIQUES, without
+from components.studies.frame import Outputs
+from components.studies.frozen import layer_vectors, logme
+from components.studies.labelled import Labelled
+from tests.studies.conftest import findings, fits
+
+
+@pytest.fixture(params=[{}])
+def ready(outputs: Outputs, add_task: Any, add_encoder: Any, request: pytest.FixtureRequest) -> Outputs:
+    """A task, an adapted and a pretrained encoder, and settings with three techniques."""
+    add_task(**request.param)
+    for seed, start in enumerate(("adapted", "pretrained")):
+        add_encoder("ulmfit", start, seed=seed)
+    given = outputs.params.finetune["ulmfit"]
+    training = given.training.model_copy(update={"schedule": "slanted_triangular"})
+    off = {name: value for of in TECHNIQUES.values() for name, value in of.items() if name != "training"}
+    changes = {"method": "finetune", "epochs": 1, "min_steps": 2, "evaluations": 1, "head_steps": 5}
+    changes |= {"discriminative": 2.6, "unfreeze_epochs": 1, "words": "none", "frozen": False, "training": training}
+    outputs.params.__dict__["cluster"] = ClusterSettings(launcher="local")
+    outputs.params.finetune["ulmfit"] = given.model_copy(update=off | changes)
+    return outputs
+
+
+@pytest.fixture
+def trained(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """`trained(run)` trains nothing: `run` makes the result of a training; returns title -> fits."""
+    asked: dict[str, list[Any]] = {}
+
+    def install(result: Any) -> dict[str, list[Any]]:
+        def train_all(ways: Any, *, title: str, **options: Any) -> Any:
+            ((_, runs),) = ways.items()
+            asked[title] = [fit for (fit,) in runs]
+            return [(result(title, fit),) for fit in asked[title]]
+
+        monkeypatch.setattr(labelled, "train_all", train_all)
+        monkeypatch.setattr(labelled, "clear", lambda runs, cluster: None)
+        return asked
+
+    return install
+
+
+def test_a_change_is_paired_with_the_same_labels_and_has_the_last_step(ready, trained):
+    def run(title: str, fit: Any) -> Any:
+        score = 0.5 + 0.125 * fit.seed - 0.25 * (fit.settings.discriminative == 1)
+        # The first point of a curve is the head on frozen features, which is better here.
+        return SimpleNamespace(record={"score": "f1", "curve": [{"f1": 0.99}, {"f1": score}]})
+
+    asked = trained(run)
+    actual = findings(ready, "ablation", encoder="ulmfit-adapted", budget=2, seeds=3)
+    fits(actual, "ablation")
+    scores = dict(row[::2] for row in actual.chapter.tables[0].rows)
+    # The changes of all seeds are equal, so the interval has no width.
+    assert (scores["without discriminative rates"], scores["without gradual unfreezing"]) == ("-0.250", "+0.000")
+    assert actual.chapter.lead == ["aws-type, ulmfit-adapted: change is clearly not 0 for none of 5."]
+    assert {tuple((of.budget, of.seed) for of in runs) for runs in asked.values()} == {((2, 0), (2, 1), (2, 2))}
+    (whole, *_), (earlier, *_), *others = asked.values()
+    assert (whole.job.start, earlier.job.start) == ("adapted", "pretrained")
+    changed = [{name for name, value in of[0].settings if value != getattr(whole.settings, name)} for of in others]
+    assert changed == [{"unfreeze_epochs"}, {"discriminative"}, {"training"}, {"head_steps"}]
+
+
+def test_chunks_are_a_technique_only_where_texts_are_cut(ready):
+    given = ready.params.finetune["ulmfit"].model_copy(update={"chunks_learned": 4})
+    learned = [
+        without("gradients through all chunks", given.model_copy(update={"chunk": chunk})) for chunk in (None, 16)
+    ]
+    assert [of.chunks_learned for of in learned] == [4, 1]
+
+
+@pytest.mark.parametrize("ready", [{"selection": "dev"}], indirect=True)
+@pytest.mark.parametrize("block", ["bert", "word2vec"])
+def test_every_choice_of_layers_that_an_encoder_has(ready, add_encoder, trained, block):
+    add_encoder(block)
+    split = Labelled.of(ready, "aws-type").dev
+
+    def run(title: str, fit: Any) -> Any:
+        wrong = np.arange(len(split)) >= 30 + 10 * (title == "last") + fit.seed
+        return SimpleNamespace(answers={"dev": list(np.eye(2)[np.where(wrong, 1 - split.labels, split.labels)])})
+
+    asked = trained(run)
+    actual = findings(ready, "layers", encoder=block, budget=2, seeds=2)
+    fits(actual, "layers")
+    assert list(asked) == (list(layers.CHOICES) if block == "bert" else ["first", "last", "mix"])
+    assert all(of[0].settings.layers == name for name, of in asked.items())
+    rows = {row["layers"]: row for row in actual.numbers["aws-type"]}
+    last, first = rows["last"]["score"], rows["first"]
+    assert last["mean"] == pytest.approx(40.5 / 60, abs=0.02) and rows["last"]["minus the last layer"] is None
+    # The difference to the last layer is paired by sample and row of dev: 10 of 60 rows differ.
+    difference = first["minus the last layer"]
+    assert difference["mean"] == pytest.approx(first["score"]["mean"] - last["mean"])
+    assert -0.3 < difference["low"] < difference["mean"] < difference["high"] < 0
+    assert "macro F1 on dev at 2 labels a class" in actual.chapter.text[0]
+
+
+@pytest.mark.slow
+def test_layers_are_learned(ready, monkeypatch):
+    monkeypatch.setattr(layers, "CHOICES", ("first", "last", "mix"))
+    # A key of fine-tuning says nothing about a head on a frozen encoder.
+    ready.params.finetune["ulmfit"] = ready.params.finetune["ulmfit"].model_copy(update={"discriminative": 1.5})
+    rows = findings(ready, "layers", encoder="ulmfit-adapted", budget=5, seeds=2).numbers["aws-type"]
+    # A word determines the class, and the embedding represents it.
+    assert rows[0]["score"]["mean"] > 0.6 and len(rows) == 3
+
+
+def test_vectors_are_the_means_of_the_hidden_states(outputs, add_task, add_encoder):
+    add_task()
+    add_encoder("bert")
+    encoder, settings = outputs.encoder("bert", "adapted"), FinetuneSettings(training=Training(rate=0.01, batch_size=4))
+    split = Labelled.of(outputs, "aws-type").dev.take([4, 0, 9])
+    actual = layer_vectors(encoder, split, kind="classification", settings=settings)
+    assert [tuple(layer.shape) for layer in actual] == [(3, 16)] * 4
+    for row, text in enumerate(split.texts):
+        (ids,) = encoder.tokenizer.encode_batch([text])
+        tokens = torch.tensor([encoder.model.special_tokens(ids.tolist())])
+        with torch.no_grad():
+            hidden = encoder.model.hidden_states(tokens, torch.tensor([tokens.shape[1]]))
+        for layer, expected in zip(actual, hidden, strict=True):
+            assert torch.allclose(layer[row], expected[0].mean(0), atol=1e-5)
+
+
+def test_sources_are_ranked(outputs, add_task, add_encoder, monkeypatch):
+    add_task(selection="budget", dev=None)
+    for seed, name in enumerate(("ulmfit", "bert", "word2vec")):
+        add_encoder(name, seed=seed)
+    actual = findings(outputs, "which-source", encoders="ulmfit-adapted, bert, word2vec-adapted")
+    rows = actual.numbers["aws-type"]
+    assert {row["encoder"] for row in rows} == {"ulmfit-adapted", "bert-adapted", "word2vec-adapted"}
+    assert rows == sorted(rows, key=lambda row: -row["LogME"]) and "5 labels a class" in actual.chapter.text[0]
+    run = outputs.params.run.model_copy(update={"families": ["ulmfit"], "starts": ["scratch", "adapted"]})
+    tasks = ["aws-service", "aws-type", "aws-code"]
+    outputs.params = outputs.params.model_copy(update={"intermediate_tasks": tasks, "run": run})
+    for seed, source in enumerate(tasks):
+        for start in ("scratch", "adapted"):
+            add_encoder("ulmfit", f"{start}-after-{source}", seed=seed)
+    # The task itself is no source.
+    sources = {f"ulmfit-{s}-after-{t}" for s in ("scratch", "adapted") for t in ("aws-service", "aws-code")}
+    ranked = findings(outputs, "which-source").numbers["aws-type"]
+    assert {row["encoder"] for row in ranked} == {"ulmfit-adapted", *sources}
+    named = findings(outputs, "which-source", encoders="ulmfit-adapted-after-aws-code, ulmfit-adapted")
+    assert {row["encoder"] for row in named.numbers["aws-type"]} == {"ulmfit-adapted-after-aws-code", "ulmfit-adapted"}
+
+
+def test_refusals(outputs, add_task, add_encoder, write_task, monkeypatch):
+    def refused(error: type[Exception], match: str, encoders: str = "") -> None:
+        with pytest.raises(error, match=match):
+            findings(outputs, "which-source", encoders=encoders)
+
+    refused(ArtifactError, "examples/aws-type: missing; run `headstart stage examples --item")
+    add_task()
+    refused(ConfigError, "--encoders: at least two candidates", "ulmfit-adapted")
+    refused(ConfigError, "--encoders: at least two candidates")
+    refused(ArtifactError, "run `headstart stage pretrain --item ulmfit`", "ulmfit, bert")
+    rows = [{"words": ["the", "old", "apple"], "tags": ["O", "O", "O"]} for _ in range(40)]
+    write_task("aws-type", [{"words": ["iron"], "tags": ["B-METAL"]}, *rows], kind="tagging")
+    for name in ("ulmfit", "bert"):
+        add_encoder(name)
+    refused(ConfigError, "aws-type: the sample of train has only one label, .*raise --budget", "ulmfit, bert")
+    monkeypatch.setattr(labelled, "LABELLED", ("pair",))
+    refused(ConfigError, "this study needs one label per text or word, which tagging")
+
+
+def best_evidence(features: np.ndarray, targets: np.ndarray) -> float:
+    """max over alpha, beta of log N(y; 0, I / beta + F F^T / alpha) / N, with the weights integrated out."""
+
+    def negative(logarithms: np.ndarray) -> float:
+        alpha, beta = np.exp(logarithms)
+        covariance = np.eye(len(targets)) / beta + features @ features.T / alpha
+        return -float(multivariate_normal(cov=covariance).logpdf(targets)) / len(targets)
+
+    starts = [np.array([a, b]) for a in (-2.0, 2.0) for b in (-2.0, 2.0)]
+    options = {"xatol": 1e-7, "fatol": 1e-10}
+    return -min(minimize(negative, start, method="Nelder-Mead", options=options).fun for start in starts)
+
+
+@pytest.mark.parametrize(("rows", "features"), [(30, 5), (12, 20)])
+def test_logme_is_the_maximum_of_the_evidence(rows, features):
+    rng = np.random.default_rng(3)
+    x = rng.normal(size=(rows, features))
+    y = np.eye(3)[(x[:, 0] + 0.3 * rng.normal(size=rows) > 0).astype(int) + (x[:, 1] > 1)]
+    actual = logme(x, y)
+    assert actual == pytest.approx(np.mean([best_evidence(x, column) for column in y.T]), abs=1e-5)
+    if rows < features:
+        return
+    assert [logme(scale * x, y) for scale in (1e-3, 500.0, 1e5)] == pytest.approx([actual] * 3, abs=1e-6)
+    assert logme(np.zeros_like(x), y) < actual + 1e-6
