@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 from sklearn import metrics
 
-from components.data.scoring.classification import UNSEEN, Choice, Classification
+from components.data.tasks.kinds.choice import Choice
+from components.data.tasks.kinds.classification import UNSEEN, Classification
 
 SCORING = Classification(["a", "b", "c"], bins=4)
 LABELS = np.asarray([[0], [0], [1], [1], [0]])

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from sklearn import metrics
 
-from components.data.scoring.multilabel import Multilabel
+from components.data.tasks.kinds.multilabel import Multilabel
 
 SCORING = Multilabel(["a", "b", "c"])
 

@@ -5,7 +5,7 @@ import pytest
 from sklearn.metrics import mean_absolute_error, r2_score
 
 from components.data.scoring.intervals import left_out
-from components.data.scoring.numbers import Regression
+from components.data.tasks.kinds.numbers import Regression
 
 SCORING = Regression()
 

@@ -5,7 +5,7 @@ import pytest
 from scipy import stats
 
 from components.data.scoring.intervals import left_out
-from components.data.scoring.numbers import Similarity
+from components.data.tasks.kinds.numbers import Similarity
 
 SCORING = Similarity()
 
@@ -37,7 +37,7 @@ def test_a_constant_answer_has_correlation_zero():
 @pytest.mark.parametrize("clusters", [None, np.arange(60) // 3, np.arange(60) % 7])
 def test_rows_that_are_left_are_ranked_among_themselves(clusters, monkeypatch):
     """Without a cluster, and as a part of the rows; ties included."""
-    monkeypatch.setattr("components.data.scoring.numbers.IN_CACHE", 150)
+    monkeypatch.setattr("components.data.scoring.intervals.IN_CACHE", 150)
     rng = np.random.default_rng(0)
     x = rng.integers(0, 6, 60) / 4
     y = np.round(x + rng.normal(size=60), 1)
