@@ -50,6 +50,8 @@ SCHEMA = pa.schema(
 )
 #: File of the inputs of rows of train without a label; absent if all have one.
 UNLABELLED = "unlabelled.parquet"
+#: Facts that are keys of the source.
+_OF_SOURCE = ("selection", "folds", "language", "learned_languages", "baselines", "label_texts")
 #: Whole splits that `read_split` keeps, of two tasks.
 KEPT_SPLITS = 6
 
@@ -123,17 +125,11 @@ def examples(job: ExamplesJob, result: Examples | None = None) -> Path:
         metrics: dict[str, Any] = {f"{name}_rows": len(split) for name, split in splits.items()}
         metrics |= {"classes": len(result.labels), **result.counts, "short": short}
         (draft.path / "metrics.json").write_text(json.dumps(metrics, ensure_ascii=False, indent=1) + "\n")
-        draft.facts |= {
+        draft.facts |= {name: getattr(job.source, name) for name in _OF_SOURCE} | {
             "task": job.task,
             "kind": job.source.kind,
             "budgets": budgets,
             "seeds": sorted(set(job.source.seeds)),
-            "selection": job.source.selection,
-            "folds": job.source.folds,
-            "language": job.source.language,
-            "learned_languages": job.source.learned_languages,
-            "baselines": job.source.baselines,
-            "label_texts": job.source.label_texts,
             "digests": {
                 name: digest(split, result.labels, with_units=name == "train") for name, split in splits.items()
             },
