@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import gzip
 import json
-import random
 from pathlib import Path
 from typing import Any
 
@@ -15,28 +14,8 @@ from components.core.errors import ArtifactError, DataError
 from components.data.formats.corpus import holds_pairs, read_documents, read_rows, shards
 from components.data.ingestion import parts, stage
 from components.data.ingestion.stage import IngestJob, ingest
-from components.settings.data import CorpusSource, IngestSettings, ParallelSource
-
-
-def sentence(seed: int, count: int = 30) -> str:
-    source = random.Random(seed)
-    return " ".join("".join(source.choices("abcdefghij", k=source.randint(2, 9))) for _ in range(count))
-
-
-def write_jsonl(path: Path, texts: list[str]) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(
-        "".join(json.dumps({"text": text, "id": f"{path.stem}-{n}"}) + "\n" for n, text in enumerate(texts))
-    )
-
-
-def job(folder: Path, **settings: Any) -> IngestJob:
-    return IngestJob(
-        name="test",
-        source=CorpusSource(path=str(folder / "raw"), id=settings.pop("id", None)),
-        settings=IngestSettings(**settings),
-        output=folder / "corpus",
-    )
+from components.settings.data import IngestSettings, ParallelSource
+from tests.ingestion.made import job, sentence, write_jsonl
 
 
 def metrics(folder: Path) -> dict[str, int]:
