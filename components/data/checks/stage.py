@@ -94,9 +94,10 @@ def _compare(unit: Unit, units: Sequence[Unit], versions: record.Record, setting
         splits = [each for each in units if each.task == unit.task]
         # The last versions that were accepted: also of a split that has not changed since.
         last = [each["statistics"] for split in splits for each in versions.get(split.name, []) if each["statistics"]]
-        names = tuple(
+        labels = [
             {name for each in of for name in each["classes"]} for of in (last, [each.statistics for each in splits])
-        )
+        ]
+        names = labels[0], labels[1]
     compared = compare(unit.statistics, old, names)
     unit.findings = findings(compared, settings, where=f"{unit.name} ({unit.where}", first=old is None)
     # New files are also compared alone: a few files in another language change the shares of a large corpus little.
