@@ -102,8 +102,7 @@ def examples(job: ExamplesJob, result: Examples | None = None) -> Path:
     budgets = numbered(job.source.budgets)
     splits = {"train": result.train, "dev": result.dev, "test": result.test}
     strata = strata_of(result.train, job.source.kind)
-    counted = kind.strata(result.train) is not None
-    short = _reported(key, result, budgets, strata=strata, counted=counted, source=job.source)
+    short = _reported(key, result, budgets, strata=strata, counted=kind.by_class, source=job.source)
     with writing(job.output, kind=KIND) as draft:
         for name, split in splits.items():
             table = pa.table(
@@ -169,9 +168,8 @@ def _reported(
 
 
 def strata_of(train: Split, kind: str) -> Labels:
-    """(N,) the stratum of each row; 0 for all rows if the kind has no strata."""
-    result = find_kind(kind).strata(train)
-    return np.zeros(len(train), dtype=np.int64) if result is None else result
+    """(N,) the stratum of each row, its class; 0 for all rows of kinds whose label budget is a number of rows."""
+    return train.labels if find_kind(kind).by_class else np.zeros(len(train), dtype=np.int64)
 
 
 def largest_draw(facts: TaskFacts, train: Split, *, seed: int) -> Labels:

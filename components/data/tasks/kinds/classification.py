@@ -26,7 +26,7 @@ from components.data.scoring.base import (
     numbers,
     ratio,
 )
-from components.data.tasks.data import Examples, Labels, Split
+from components.data.tasks.data import Examples
 from components.data.tasks.kinds import Kind
 from components.data.tasks.reading.records import label_of, merged_numbers, read_labelled
 from components.data.tasks.reading.splits import Row, Rows, examples_of, train_of, unseen_labels, with_labels
@@ -195,21 +195,16 @@ def level(confidence: Floats) -> NDArray[np.int64]:
     return np.clip((np.log(inside / (1 - inside)) + 8) / 32 * LEVELS, 0, LEVELS - 1).astype(np.int64)
 
 
-def strata(split: Split) -> Labels:
-    """A label budget is a number of rows per class."""
-    return split.labels
-
-
 KIND = Kind(
     read=labelled,
     io=label_io(["text"], TEXT_EXAMPLES),
     scoring=Classification,
-    strata=strata,
+    by_class=True,
 )
 
 PAIR = Kind(
     read=labelled,
     io=label_io(["first", "second"], PAIR_EXAMPLES),
     scoring=Classification,
-    strata=strata,
+    by_class=True,
 )
