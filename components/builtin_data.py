@@ -149,11 +149,11 @@ def read_models() -> Models:
         from botocore.loaders import Loader
 
         loader = Loader([Loader.BUILTIN_DATA_PATH], include_default_search_paths=False)
-        newest = {
-            name: loader.determine_latest_version(name, "service-2")
-            for name in loader.list_available_services("service-2")
-        }
-        return {name: loader.load_data(f"{name}/{version}/service-2") for name, version in newest.items()}
+        names = loader.list_available_services("service-2")
+        newest = [f"{name}/{loader.determine_latest_version(name, 'service-2')}/service-2" for name in names]
+        if not newest:
+            raise FileNotFoundError(f"there are none in {Loader.BUILTIN_DATA_PATH}")
+        return dict(zip(names, map(loader.load_data, newest), strict=True))
     except (ImportError, OSError, EOFError, ValueError) as error:
         raise DataError(f"botocore: no service models ({error}); install the version of requirements.lock") from error
 
