@@ -15,12 +15,10 @@ Statistics of files add up to the statistics of their corpus. The statistics of 
 """
 
 import json
-import unicodedata
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from functools import cache
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -31,6 +29,7 @@ from components.cluster.shards import Facts, Work, digest_of, sharded
 from components.core.artifacts import digest_text, write_atomic
 from components.core.digests import kept_digests
 from components.core.errors import ArtifactError, DataError
+from components.data.facts import script_of
 from components.data.formats.kinds import form_of
 from components.data.formats.lines import Reading
 from components.data.formats.plain import files_at
@@ -105,24 +104,6 @@ def combine(parts: Sequence[Statistics]) -> Statistics:
     listed = dict.fromkeys(name for part in parts for name in part["positions"])
     positions = {name: [at for part in parts for at in part["positions"].get(name, ())][:NAMED] for name in listed}
     return total | {"columns": columns, "content": "", "positions": positions}
-
-
-@cache
-def _script(letter: str) -> str:
-    """The writing system of a letter: the first word of its Unicode name, such as LATIN, CYRILLIC, CJK, THAI."""
-    name = unicodedata.name(letter, "").partition(" ")[0] if letter.isalpha() else ""
-    return name.partition("-")[0].lower()
-
-
-def script_of(text: str) -> str:
-    """The writing system of most letters of a text; `none` if it has no letters."""
-    if text.isascii():
-        return "latin" if any(map(str.isalpha, text)) else "none"
-    counts: Counter[str] = Counter()
-    for letter, count in Counter(text).items():
-        counts[_script(letter)] += count
-    del counts[""]
-    return counts.most_common(1)[0][0] if counts else "none"
 
 
 class Finding(NamedTuple):
