@@ -29,7 +29,7 @@ from components.data.scoring.base import (
 from components.data.tasks.data import Examples
 from components.data.tasks.kinds import Kind
 from components.data.tasks.reading.records import label_of, merged_numbers, read_labelled
-from components.data.tasks.reading.splits import Row, Rows, examples_of, train_of, unseen_labels, with_labels
+from components.data.tasks.reading.splits import Row, Rows, examples_of, unseen_labels, unusable, with_labels
 from components.data.tasks.task_io import PAIR_EXAMPLES, TEXT_EXAMPLES, label_io
 from components.settings.tasks import TaskSource
 
@@ -74,19 +74,10 @@ def labelled(name: str, source: TaskSource) -> Examples:
         }
     names = sorted({row.target for row in rows.get("train", [])})
     if len(names) < 2:
-        raise DataError(
-            f"holds {f'only one class ({names[0]!r})' if names else 'no class'}; a classifier needs two or more",
-            where=train_of(source),
-            key=f"data.tasks.{name}.label",
-            do="check {key}",
-        )
+        only = f"only one class ({names[0]!r})" if names else "no class"
+        raise unusable(name, source, "label", f"holds {only}; a classifier needs two or more")
     if len(names) == len(rows["train"]) > FEW:
-        raise DataError(
-            f"each of the {len(names)} rows has a class of its own",
-            where=train_of(source),
-            key=f"data.tasks.{name}.label",
-            do="check {key}",
-        )
+        raise unusable(name, source, "label", f"each of the {len(names)} rows has a class of its own")
     number = {label: index for index, label in enumerate(names)}
     if source.outside is not None:
         if "outside_rows" not in counts:

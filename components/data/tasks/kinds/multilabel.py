@@ -31,7 +31,7 @@ from components.data.tasks.reading.records import (
     read_labelled,
     split_labels,
 )
-from components.data.tasks.reading.splits import Row, Rows, examples_of, train_of, unseen_labels
+from components.data.tasks.reading.splits import Row, Rows, examples_of, unseen_labels, unusable
 from components.data.tasks.task_io import TEXT_EXAMPLES, TaskIO, parse_texts, probabilities
 from components.settings.tasks import TaskSource
 
@@ -61,7 +61,7 @@ def read_multilabel(name: str, source: TaskSource) -> Examples:
         rows.setdefault(split, []).append(Row(fields, tuple(target), record.origin))
     seen = {label for row in rows.get("train", []) for label in row.target}
     if not seen:
-        raise DataError("no row has a label", where=train_of(source), key=f"data.tasks.{name}.label", do="check {key}")
+        raise unusable(name, source, "label", "no row has a label")
     labels = sorted(seen | unseen_labels(rows, source, seen, lambda row: row.target, counts))
     number = {label: index for index, label in enumerate(labels)}
     return examples_of(

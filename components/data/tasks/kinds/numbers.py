@@ -33,7 +33,7 @@ from components.data.tasks.reading.records import (
     is_no_number,
     number_of,
 )
-from components.data.tasks.reading.splits import Row, Rows, examples_of, train_of, with_labels
+from components.data.tasks.reading.splits import Row, Rows, examples_of, unusable, with_labels
 from components.data.tasks.task_io import PAIR_EXAMPLES, TEXT_EXAMPLES, number_io
 from components.settings.tasks import TaskSource
 
@@ -66,14 +66,9 @@ def read_numbers(name: str, source: TaskSource) -> Examples:
     for split, of_split in rows.items():
         rows[split] = [replace(row, target=_score(row, source.score, thousands)) for row in of_split]
     if not rows.get("train"):
-        raise DataError("no row has a number", where=train_of(source), key=f"data.tasks.{name}.score", do="check {key}")
+        raise unusable(name, source, "score", "no row has a number")
     if len({row.target for row in rows["train"]}) < 2:
-        raise DataError(
-            f"all scores are {rows['train'][0].target:g}",
-            where=train_of(source),
-            key=f"data.tasks.{name}.score",
-            do="check {key}",
-        )
+        raise unusable(name, source, "score", f"all scores are {rows['train'][0].target:g}")
     return examples_of(
         name, source, rows, labels=[], target=lambda row: (row.target,), counts=counts, unlabelled=unlabelled
     )

@@ -26,7 +26,7 @@ from components.data.scoring.spans import Integers, Spans, Tags, read_tags
 from components.data.tasks.data import Answer, Examples
 from components.data.tasks.kinds import Kind
 from components.data.tasks.reading.records import Origin, Position, SplitFile, read_records, split_files
-from components.data.tasks.reading.splits import Row, Rows, examples_of, train_of, unseen_labels
+from components.data.tasks.reading.splits import Row, Rows, examples_of, unseen_labels, unusable
 from components.data.tasks.task_io import TaskIO, texts
 from components.settings.formats import FORMATS
 from components.settings.tasks import WHOLE_FILE, TaskSource
@@ -68,12 +68,8 @@ def read_tagging(name: str, source: TaskSource) -> Examples:
             rows.setdefault(file.split, []).append(Row(words, tags, origin, text_key(" ".join(words))))
     seen = {_kind(tag, source) for row in rows["train"] for tag in row.target} - {None}
     if len(seen) < (2 if source.scheme == "none" else 1):
-        raise DataError(
-            f"holds {'only one tag' if source.scheme == 'none' else 'no span'}",
-            where=train_of(source),
-            key=f"data.tasks.{name}.tags",
-            do="check {key}",
-        )
+        what = "only one tag" if source.scheme == "none" else "no span"
+        raise unusable(name, source, "tags", f"holds {what}")
     kinds = {str(kind) for kind in seen}
 
     def kinds_in(row: Row) -> list[str]:
