@@ -165,7 +165,7 @@ def measure_file(item: MeasuredFile, key: str, work: Work) -> Facts:
 
 def corpus_unit(name: str, source: CorpusSource | ParallelSource, *, cluster: ClusterSettings) -> Unit:
     settings, paths = source.model_dump_json(), raw_files(Path(source.path))[0]
-    digests = _digests(paths)
+    digests = kept_digests(paths)
     # The name is part of the positions.
     files = {
         digest_of("statistics", VERSION, path.name, each, settings): path
@@ -197,7 +197,7 @@ def task_units(name: str, source: TaskSource) -> list[Unit]:
     paths = [path for file in dict.fromkeys(files) if file != files[-1] or file.is_file() for path in files_at(file)]
     # A column of languages decides which rows are learned.
     settings = source.model_dump_json(exclude=OF_RUNS - {"language"} if source.languages else OF_RUNS)
-    key = digest_of("statistics", VERSION, [str(path) for path in paths], _digests(paths), name, settings)
+    key = digest_of("statistics", VERSION, [str(path) for path in paths], kept_digests(paths), name, settings)
     return [
         Unit(
             f"{name} {split}",
@@ -242,13 +242,6 @@ def _columns(path: Path, source: TaskSource | None = None) -> list[str]:
         if is_table(form := form_of(path)) and form != "json" and (table := open_rows(path, layout=layout)).header:
             return table.names if table.fixed else sorted(table.names)
     return []
-
-
-def _digests(paths: Sequence[Path]) -> list[str]:
-    try:
-        return kept_digests(paths)
-    except OSError as error:
-        raise DataError(f"{error.filename}: cannot be read ({error.strerror})") from error
 
 
 def _kept(keys: Iterable[str], measured: Callable[[Sequence[str]], Iterable[Any]]) -> dict[str, Any]:

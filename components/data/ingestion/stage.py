@@ -87,10 +87,7 @@ def ingest(job: IngestJob) -> Path:
     files, ignored = raw_files(Path(job.source.path))
     root = Path(job.source.path) if Path(job.source.path).is_dir() else Path(job.source.path).parent
     paths = {path.relative_to(root).as_posix(): path for path in files}
-    try:
-        digests = dict(zip(paths, kept_digests(list(paths.values())), strict=True))
-    except OSError as error:
-        raise DataError(f"{error.filename}: cannot be read ({error.strerror})") from error
+    digests = dict(zip(paths, kept_digests(files), strict=True))
     columns = [job.source.text] if isinstance(job.source, CorpusSource) else [job.source.source, job.source.target]
     judged = json.dumps(read_judged(job.judged.values()))
     recipe = {

@@ -115,9 +115,7 @@ def _write(output: Path, texts: list[Fields], sources: list[str], left_out: int)
     with writing(output, kind=KIND) as draft:
         table = pa.table([pa.array(texts, pa.list_(pa.string()))], schema=_SCHEMA)
         pq.write_table(table, draft.path / FILE, compression="zstd")
-        (draft.path / "metrics.json").write_text(
-            json.dumps({"texts": len(texts), "held_out": left_out}) + "\n", "utf-8"
-        )
+        write_json(draft.path / "metrics.json", {"texts": len(texts), "held_out": left_out})
         draft.facts |= {"sources": sources, "rows": len(texts)}
     if texts or left_out:
         print(f"{output.name}: {len(texts):,} texts without labels; left out: {left_out:,} copies of dev or test")

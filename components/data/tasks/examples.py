@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from components.core.artifacts import read_manifest, writing
+from components.core.artifacts import read_manifest, write_json, writing
 from components.core.errors import ArtifactError, ConfigError, DataError
 from components.data.formats.annotations.tables import REASONS
 from components.data.tasks.budgets import folds_of, numbered, sample_rows
@@ -123,7 +123,7 @@ def examples(job: ExamplesJob, result: Examples | None = None) -> Path:
         (draft.path / "labels.json").write_text(json.dumps(result.labels, ensure_ascii=False, indent=1) + "\n")
         metrics: dict[str, Any] = {f"{name}_rows": len(split) for name, split in splits.items()}
         metrics |= {"classes": len(result.labels), **result.counts, "short": short}
-        (draft.path / "metrics.json").write_text(json.dumps(metrics, ensure_ascii=False, indent=1) + "\n")
+        write_json(draft.path / "metrics.json", metrics)
         draft.facts |= {name: getattr(job.source, name) for name in _OF_SOURCE} | {
             "task": job.task,
             "kind": job.source.kind,
