@@ -6,6 +6,7 @@ Targets are [index of the label], answers (C,) probabilities.
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,11 +27,11 @@ from components.data.scoring.base import (
     numbers,
     ratio,
 )
-from components.data.tasks.data import Examples
+from components.data.tasks.data import Answer, Examples
 from components.data.tasks.kinds import Kind
 from components.data.tasks.reading.records import label_of, merged_numbers, read_labelled
 from components.data.tasks.reading.splits import Row, Rows, examples_of, unseen_labels, unusable, with_labels
-from components.data.tasks.task_io import PAIR_EXAMPLES, TEXT_EXAMPLES, label_io
+from components.data.tasks.task_io import PAIR_EXAMPLES, TEXT_EXAMPLES, probabilities, texts_io
 from components.settings.tasks import TaskSource
 
 #: Targets of rows of test of no class, and with a label that train lacks: every answer to them is wrong.
@@ -186,16 +187,24 @@ def level(confidence: Floats) -> NDArray[np.int64]:
     return np.clip((np.log(inside / (1 - inside)) + 8) / 32 * LEVELS, 0, LEVELS - 1).astype(np.int64)
 
 
-KIND = Kind(
-    read=labelled,
-    io=label_io(["text"], TEXT_EXAMPLES),
-    scoring=Classification,
-    by_class=True,
-)
+def format_label(fields: Fields, answer: Answer, labels: Sequence[str]) -> dict[str, Any]:
+    """The most probable label."""
+    best = int(answer.argmax())
+    result = {"confidence": float(answer[best]), "probabilities": probabilities(answer, labels)}
+    return {"prediction": labels[best], "label": labels[best], **result}
 
-PAIR = Kind(
-    read=labelled,
-    io=label_io(["first", "second"], PAIR_EXAMPLES),
-    scoring=Classification,
-    by_class=True,
+
+KIND, PAIR = (
+    Kind(
+        read=labelled,
+        io=texts_io(
+            examples,
+            {"prediction": "text", "confidence": "number"},
+            {"label": "text", "confidence": "number", "probabilities": "shares"},
+            format_label,
+        ),
+        scoring=Classification,
+        by_class=True,
+    )
+    for examples in (TEXT_EXAMPLES, PAIR_EXAMPLES)
 )

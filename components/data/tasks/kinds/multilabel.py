@@ -32,7 +32,7 @@ from components.data.tasks.reading.records import (
     split_labels,
 )
 from components.data.tasks.reading.splits import Row, Rows, examples_of, unseen_labels, unusable
-from components.data.tasks.task_io import TEXT_EXAMPLES, TaskIO, parse_texts, probabilities
+from components.data.tasks.task_io import TEXT_EXAMPLES, probabilities, texts_io
 from components.settings.tasks import TaskSource
 
 #: Minimum probability of a predicted label.
@@ -142,13 +142,6 @@ class Multilabel(Labelled):
 
 KIND = Kind(
     read=read_multilabel,
-    io=TaskIO(
-        inputs={"text": "text"},
-        columns={"prediction": "text"},
-        outputs={"labels": "texts", "probabilities": "shares"},
-        parse=parse_texts("text"),
-        format=format_labels,
-        examples=TEXT_EXAMPLES,
-    ),
+    io=texts_io(TEXT_EXAMPLES, {"prediction": "text"}, {"labels": "texts", "probabilities": "shares"}, format_labels),
     scoring=Multilabel,
 )

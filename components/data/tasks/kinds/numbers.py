@@ -14,6 +14,7 @@ with the targets x and the answers y: 1 is exact, 0 is the error of the mean, an
 
 import math
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -24,7 +25,7 @@ from scipy import sparse
 from components.core.errors import DataError
 from components.data.scoring.base import Fields, Floats, Inputs, Judged, Scoring, Vector, Vectors
 from components.data.scoring.intervals import ranks_of
-from components.data.tasks.data import Examples
+from components.data.tasks.data import Answer, Examples
 from components.data.tasks.kinds import Kind
 from components.data.tasks.reading.records import (
     all_records,
@@ -34,7 +35,7 @@ from components.data.tasks.reading.records import (
     number_of,
 )
 from components.data.tasks.reading.splits import Row, Rows, examples_of, unusable, with_labels
-from components.data.tasks.task_io import PAIR_EXAMPLES, TEXT_EXAMPLES, number_io
+from components.data.tasks.task_io import PAIR_EXAMPLES, TEXT_EXAMPLES, texts_io
 from components.settings.tasks import TaskSource
 
 
@@ -176,14 +177,15 @@ def _correlation(n: Floats, sums: Floats) -> Floats:
     return np.clip(np.where(varies, (n * xy - x * y) / below, 0), -1, 1)
 
 
-SIMILARITY = Kind(
-    read=read_numbers,
-    io=number_io(["first", "second"], PAIR_EXAMPLES),
-    scoring=lambda _: Similarity(),
-)
+def format_number(fields: Fields, answer: Answer, labels: Sequence[str]) -> dict[str, Any]:
+    return dict.fromkeys(("prediction", "value"), float(answer[0]))
 
-REGRESSION = Kind(
-    read=read_numbers,
-    io=number_io(["text"], TEXT_EXAMPLES),
-    scoring=lambda _: Regression(),
+
+SIMILARITY, REGRESSION = (
+    Kind(
+        read=read_numbers,
+        io=texts_io(examples, {"prediction": "number"}, {"value": "number"}, format_number),
+        scoring=scoring,
+    )
+    for examples, scoring in ((PAIR_EXAMPLES, lambda _: Similarity()), (TEXT_EXAMPLES, lambda _: Regression()))
 )

@@ -37,7 +37,7 @@ from components.data.tasks.data import Answer, Examples
 from components.data.tasks.kinds import Kind
 from components.data.tasks.reading.records import Origin, all_records, filled
 from components.data.tasks.reading.splits import Row, Rows, examples_of, train_of
-from components.data.tasks.task_io import TaskIO, parse_texts
+from components.data.tasks.task_io import texts_io
 from components.settings.tasks import TaskSource
 
 
@@ -273,18 +273,17 @@ def _overlap(ours: Sequence[str], theirs: Sequence[str]) -> float:
     return 2 * shared / (len(ours) + len(theirs))
 
 
+EXAMPLES = (
+    {"question": "Where was she born?", "context": "Marie Curie was born in Warsaw."},
+    {"question": "When?", "context": "Marie Curie was born in Warsaw."},
+)
 KIND = Kind(
     read=read_questions,
-    io=TaskIO(
-        inputs={"question": "text", "context": "text"},
-        columns={"prediction": "text", "start": "integer", "end": "integer", "score": "number"},
-        outputs={"answer": "text", "start": "integer", "end": "integer", "score": "number"},
-        parse=parse_texts("question", "context"),
-        format=format_answer,
-        examples=(
-            {"question": "Where was she born?", "context": "Marie Curie was born in Warsaw."},
-            {"question": "When?", "context": "Marie Curie was born in Warsaw."},
-        ),
+    io=texts_io(
+        EXAMPLES,
+        {"prediction": "text", "start": "integer", "end": "integer", "score": "number"},
+        {"answer": "text", "start": "integer", "end": "integer", "score": "number"},
+        format_answer,
     ),
     scoring=lambda _: Questions(),
     pipeline="question-answering",
