@@ -7,7 +7,6 @@ by digests, and nothing depends on paths, time or hash seeds.
 
 import ast
 import gc
-import gzip
 import inspect
 import json
 import re
@@ -31,7 +30,6 @@ from components.core.errors import ArtifactError, DataError
 from components.core.processors import cores
 from components.core.progress import Progress
 from components.data.formats.textkey import text_key
-from components.data.formats.words import covered
 from components.data.ingestion.cleaning import plain_text
 from components.data.ingestion.dedup import Shingles
 from components.data.ingestion.duplicates import near_pairs
@@ -75,12 +73,20 @@ def build(directory: Path) -> dict[str, int]:
     directory = directory.resolve()
     if directory.is_dir() and any(directory.iterdir()):
         raise ArtifactError(f"{directory}: contains files; delete it to make the built-in data anew, or choose another")
+    counts: dict[str, int] = {}
     try:
         directory.parent.mkdir(parents=True, exist_ok=True)
         # Millions of small objects that live to the end: collections would cost half of the time.
         gc.disable()
         with partial_path(directory, folder=True) as partial:
-            counts = dict(_parts(partial))
+            for name, rows in _parts():
+                if not isinstance(rows, dict):
+                    counts[name] = write_corpus(partial / name, rows)
+                    continue
+                (partial / name).mkdir(parents=True)
+                for split, of_split in rows.items():
+                    write_atomic(partial / name / f"{split}.jsonl", "".join(map(_line, of_split)))
+                    counts[f"{name}/{split}"] = len(of_split)
             partial.rename(directory)
     except OSError as error:
         raise unwritable(directory, error) from error
@@ -89,18 +95,8 @@ def build(directory: Path) -> dict[str, int]:
     return counts
 
 
-def _parts(directory: Path) -> Iterator[tuple[str, int]]:
-    """Write the parts; (folder or split, number of rows) of each."""
-
-    def write(name: str, rows: Splits | Iterable[Row]) -> Iterator[tuple[str, int]]:
-        if isinstance(rows, dict):
-            (directory / "tasks" / name).mkdir(parents=True)
-            for split, of_split in rows.items():
-                write_atomic(directory / "tasks" / name / f"{split}.jsonl", "".join(map(_line, of_split)).encode())
-                yield f"tasks/{name}/{split}", len(of_split)
-        else:
-            yield name, write_corpus(directory / name, rows)
-
+def _parts() -> Iterator[tuple[str, Splits | Iterable[Row]]]:
+    """The folders and their content."""
     models = read_models()
     types = parameter_types(models)
     held = {text_key(row["text"]) for split in ("dev", "test") for row in types[split]}
@@ -108,17 +104,14 @@ def _parts(directory: Path) -> Iterator[tuple[str, int]]:
     by_service, left_out = service_of_documents(models, documents)
     texts = list(corpus(documents, without=held, left_out=left_out))
     lines = [line for row in texts for line in row["text"].split("\n")]
+    yield "tasks/aws-type", types
+    yield "tasks/aws-service", by_service
+    yield "domain/aws", texts
+    yield "parallel/aws", translations(models, without=held, left_out=left_out)
     # The dev and test texts of aws-code and aws-operation are also in aws-type or aws-service: they are excluded.
-    for name, rows in (
-        ("aws-type", types),
-        ("aws-service", by_service),
-        ("domain/aws", texts),
-        ("parallel/aws", translations(models, without=held, left_out=left_out)),
-        ("aws-code", code_spans(models, types, lines)),
-        ("aws-operation", names_and_descriptions(models, by_service, lines)),
-        ("general", docstrings()),
-    ):
-        yield from write(name, rows)
+    yield "tasks/aws-code", code_spans(models, types, lines)
+    yield "tasks/aws-operation", names_and_descriptions(models, by_service, lines)
+    yield "general", docstrings()
 
 
 def write_corpus(directory: Path, documents: Iterable[Row], *, size: int = FILE_BYTES) -> int:
@@ -126,15 +119,14 @@ def write_corpus(directory: Path, documents: Iterable[Row], *, size: int = FILE_
     directory.mkdir(parents=True)
     count = part = characters = 0
     lines: list[str] = []
-    for document in chain(documents, [None]):
-        if lines and (document is None or characters >= size):
+    for line in chain(map(_line, documents), [""]):
+        if lines and (not line or characters >= size):
             # One call in one thread: the bytes depend on the text, the level and the locked library only.
             data = pa.Codec("zstd", compression_level=9).compress("".join(lines).encode(), asbytes=True)
             write_atomic(directory / f"part-{part:03d}.jsonl.zst", data)
             part, characters, lines = part + 1, 0, []
-        if document is not None:
-            lines.append(_line(document))
-            count, characters = count + 1, characters + len(lines[-1])
+        lines.append(line)
+        count, characters = count + bool(line), characters + len(line)
     return count
 
 
@@ -147,39 +139,26 @@ def order(*parts: str) -> bytes:
     return blake2b("\0".join(parts).encode(), digest_size=16).digest()
 
 
-# Service models of botocore.
-
-
 def read_models() -> Models:
     """The newest version of every service model in the installed botocore, sorted by the name of its folder.
 
     Raises:
-        DataError: botocore is not installed, holds no service models, or one is damaged.
+        DataError: botocore is not installed, or a model is damaged.
     """
-    root = locate("botocore") / "botocore" / "data"
-    newest = {path.parts[-3]: path for path in sorted(root.glob("*/*/service-2.json.gz"), key=lambda path: path.parts)}
-    if not newest:
-        raise DataError(
-            f"{root}: no service models (*/*/service-2.json.gz); install the version of botocore in requirements.lock"
-        )
-    return {service: read_model(path) for service, path in sorted(newest.items())}
-
-
-def read_model(path: Path) -> Mapping[str, Any]:
     try:
-        model: Mapping[str, Any] = json.loads(gzip.decompress(path.read_bytes()))
-    except (OSError, EOFError, ValueError) as error:
-        raise DataError(f"{path}: damaged service model ({error}); reinstall botocore") from error
-    return model
+        from botocore.loaders import Loader
+
+        loader = Loader([Loader.BUILTIN_DATA_PATH], include_default_search_paths=False)
+        names = loader.list_available_services("service-2")
+        newest = [f"{name}/{loader.determine_latest_version(name, 'service-2')}/service-2" for name in names]
+        if not newest:
+            raise FileNotFoundError(f"there are none in {Loader.BUILTIN_DATA_PATH}")
+        return dict(zip(names, map(loader.load_data, newest), strict=True))
+    except (ImportError, OSError, EOFError, ValueError) as error:
+        raise DataError(f"botocore: no service models ({error}); install the version of requirements.lock") from error
 
 
-@cache
-def _plain(html: str) -> str:
-    return plain_text(html)
-
-
-def _text(documented: Mapping[str, Any]) -> str:
-    return _plain(documented.get("documentation", ""))
+plain = cache(plain_text)
 
 
 class Document(NamedTuple):
@@ -192,21 +171,18 @@ class Document(NamedTuple):
 
 def documents_of(service: str, model: Mapping[str, Any]) -> Iterator[Document]:
     """The documents of a service: overview, operations, and the structures that no operation covers."""
-    shapes: Mapping[str, Any] = model["shapes"]
-    shown: set[str] = set()
-    candidates = [("overview", [model])]
+    shapes, candidates = model["shapes"], {"overview": [model]}
+
+    def parts(names: Iterable[str]) -> list[Mapping[str, Any]]:
+        return [part for name in names for part in (shapes[name], *shapes[name].get("members", {}).values())]
+
+    left = dict.fromkeys(shapes)
     for name, operation in model["operations"].items():
-        parts = [operation]
-        for shape in (operation[side]["shape"] for side in ("input", "output") if side in operation):
-            if shape not in shown:
-                parts += [shapes[shape], *shapes[shape].get("members", {}).values()]
-                shown.add(shape)
-        candidates.append((name, parts))
-    for name, shape in shapes.items():
-        if shape.get("members") and name not in shown:
-            candidates.append((f"shapes/{name}", [shape, *shape["members"].values()]))
-    for name, parts in candidates:
-        if texts := [text for part in parts if (text := _text(part))]:
+        given = [operation[side]["shape"] for side in ("input", "output") if side in operation]
+        candidates[name] = [operation, *parts(shape for shape in given if left.pop(shape, shape) is None)]
+    candidates |= {f"shapes/{name}": parts([name]) for name in left if shapes[name].get("members")}
+    for name, documented in candidates.items():
+        if texts := [text for part in documented if (text := plain(part.get("documentation", "")))]:
             yield Document(service, f"{service}/{name}", texts)
 
 
@@ -219,25 +195,17 @@ def corpus(documents: Iterable[Document], *, without: Collection[str], left_out:
             yield {"id": document.id, "text": "\n".join(lines)}
 
 
-class Member(NamedTuple):
-    """A member of a structure: its service, id, HTML, and its type as documented; empty for a rare one."""
-
-    service: str
-    id: str
-    html: str
-    type: str
-
-
-def members(models: Models) -> Iterator[Member]:
+def members(models: Models) -> Iterator[Row]:
+    """The members of all structures {id, text, label, service}: HTML, and the type as documented; empty for a rare
+    one."""
     for service, model in models.items():
-        shapes = model["shapes"]
-        for shape in shapes:
-            for name, member in shapes[shape].get("members", {}).items():
-                of = shapes[member["shape"]]
+        for shape, structure in model["shapes"].items():
+            for name, member in structure.get("members", {}).items():
+                of = model["shapes"][member["shape"]]
                 kind = "enum" if "enum" in of else "document" if of.get("document") else of["type"]
                 kind = {"long": "integer", "float": "double"}.get(kind, kind)
-                html = member.get("documentation", "")
-                yield Member(service, f"{service}/{shape}/{name}", html, kind if kind in TYPES else "")
+                row = {"id": f"{service}/{shape}/{name}", "text": member.get("documentation", "")}
+                yield row | {"label": kind if kind in TYPES else "", "service": service}
 
 
 def service_split(service: str) -> str:
@@ -254,26 +222,19 @@ def parameter_types(models: Models) -> Splits:
     service; a text with several types is dropped; a text in several splits is kept in train only. Dev and test are
     balanced; train has the other rows, shuffled, so that label budgets are nested prefixes.
     """
-    texts = ((member, " ".join(_plain(member.html).split())) for member in members(models))
-    table = pd.DataFrame(
-        [
-            (text_key(text), service_split(each.service), each.id, text, each.type, each.service)
-            for each, text in texts
-            if text
-        ],
-        columns=["key", "split", "id", "text", "label", "service"],
-    )
+    table = pd.DataFrame(row | {"text": " ".join(plain(row["text"]).split())} for row in members(models))
+    table = table[table.text != ""]
+    table = table.assign(key=table.text.map(text_key), split=table.service.map(service_split))
     alike = table.groupby("key")
-    table["usable"] = (alike.label.transform("nunique") == 1) & (table.label != "")
-    table.usable &= (alike.split.transform("nunique") == 1) | (table.split == "train")
-    table = table.drop_duplicates(["split", "key"])
-    table = table[table.usable & (table.text.str.len() <= TYPE_CHARACTERS)]
-    rows: Splits = {"train": [], "dev": [], "test": []}
-    for split in rows:
-        of_split: list[Row] = table.loc[table.split == split, ["id", "text", "label", "service"]].to_dict("records")
-        of_split.sort(key=lambda row: order("aws-type", row["text"]))
-        rows[split] = balanced(of_split, TYPE_ROWS[split]) if split in TYPE_ROWS else of_split
-    return rows
+    usable = (alike.label.transform("nunique") == 1) & (table.label != "")
+    usable &= (alike.split.transform("nunique") == 1) | (table.split == "train")
+    table = table[usable & ~table.duplicated(["split", "key"]) & (table.text.str.len() <= TYPE_CHARACTERS)]
+    table = table.iloc[table.text.map(lambda text: order("aws-type", text)).argsort()]
+    rows = {
+        split: table.loc[table.split == split, ["id", "text", "label", "service"]].to_dict("records")
+        for split in ("train", "dev", "test")
+    }
+    return {split: balanced(each, TYPE_ROWS[split]) if split in TYPE_ROWS else each for split, each in rows.items()}
 
 
 def balanced(rows: list[Row], per_class: int) -> list[Row]:
@@ -287,8 +248,8 @@ def balanced(rows: list[Row], per_class: int) -> list[Row]:
 
 
 # Placeholders of the code elements while HTML is converted to text: private-use characters that no text contains.
-_MARK = re.compile("([\ue000\ue001])")
 _OPENING, _CLOSING = re.compile(r"<code(?:\s[^<>]*)?>", re.IGNORECASE), re.compile(r"</code\s*>", re.IGNORECASE)
+_MARKS = re.compile("[\ue000\ue001]")
 _SENTENCE = re.compile("(?<=[.!?])\\s+(?=[A-Z\"'(\ue000])")
 # Words are independent of the code elements: names with dots, colons and hyphens, or a single punctuation mark.
 _WORD = re.compile(r"\w+(?:[-.:/]+\w+)*|[^\w\s]")
@@ -297,27 +258,20 @@ _WORD = re.compile(r"\w+(?:[-.:/]+\w+)*|[^\w\s]")
 def marked(html: str) -> Iterator[tuple[list[str], list[str]]]:
     """(words, BIO tags of `code` elements) of the sentences of an HTML fragment that have 4 to 60 words and no element
     that is not closed or ends within a word."""
-    for line in plain_text(_CLOSING.sub("\ue001", _OPENING.sub("\ue000", html))).split("\n"):
-        for sentence in _SENTENCE.split(line):
-            words, tags = _tagged(sentence)
-            if 4 <= len(words) <= 60:
-                yield words, tags
-
-
-def _tagged(sentence: str) -> tuple[list[str], list[str]]:
-    text, *parts = _MARK.split(sentence)
-    # Elements do not nest: their ends alternate, the first is an opening one.
-    if "".join(parts[::2]) != "\ue000\ue001" * (len(parts) // 4):
-        return [], []
-    spans: list[tuple[int, int, str]] = []
-    for inner, after in zip(parts[1::4], parts[3::4], strict=True):
-        spans.append((len(text), len(text) + len(inner), "code"))
-        text += inner + after
-    words = list(_WORD.finditer(text))
-    tags, misfits = covered([word.span() for word in words], spans)
-    if misfits["spans_within_words"] or misfits["spans_overlapping"]:
-        return [], []
-    return [word.group() for word in words], tags
+    text = plain_text(_CLOSING.sub("\ue001", _OPENING.sub("\ue000", html)))
+    for sentence in (sentence for line in text.split("\n") for sentence in _SENTENCE.split(line)):
+        words, tokens, tags, tag = _WORD.findall(_MARKS.sub("", sentence)), _WORD.findall(sentence), [], "O"
+        marks = _MARKS.findall(sentence)
+        # Elements do not nest: their ends alternate, the first is an opening one.
+        alternate = marks == ["\ue000", "\ue001"] * (len(marks) // 2)
+        for token in tokens:
+            if token in marks:
+                tag = "B-code" if token == "\ue000" else "O"
+            else:
+                tags.append(tag)
+                tag = tag.replace("B", "I")
+        if 4 <= len(words) <= 60 and alternate and words == [token for token in tokens if token not in marks]:
+            yield words, tags
 
 
 def code_spans(models: Models, types: Splits, lines: Iterable[str]) -> Splits:
@@ -333,9 +287,9 @@ def code_spans(models: Models, types: Splits, lines: Iterable[str]) -> Splits:
     held = {row["id"]: split for split in ("dev", "test") for row in types[split]}
     candidates: dict[str, list[tuple[str, Row]]] = defaultdict(list)
     for member in members(models):
-        split = held.get(member.id, "train" if service_split(member.service) == "train" else "")
-        for number, (words, tags) in enumerate(marked(member.html) if split else ()):
-            row = {"id": f"{member.id}#{number}", "words": words, "tags": tags, "service": member.service}
+        split = held.get(member["id"], "train" if service_split(member["service"]) == "train" else "")
+        for number, (words, tags) in enumerate(marked(member["text"]) if split else ()):
+            row = {"id": f"{member['id']}#{number}", "words": words, "tags": tags, "service": member["service"]}
             candidates[split].append((key_of(" ".join(words)), row))
     of_test = {key for split in ("dev", "test") for key, _ in candidates[split]}
     taken = of_test & {key_of(sentence) for line in lines for sentence in _SENTENCE.split(line)}
@@ -381,15 +335,14 @@ Masker = tuple[str, re.Pattern[str]]
 def maskers(models: Models) -> list[Masker]:
     """Patterns of all spellings of the services, longest first: their keys, their names in the metadata without the
     vendor, and their aliases. The words of a name may be joined, spaced or hyphenated, in any case."""
-    names: set[str] = set()
+    raw: set[str] = set()
     for service, model in models.items():
-        raw = {service, *ALIASES.get(service, ())}
-        for field in _METADATA:
-            name = re.sub(r"_?[Vv]?\d{8}$", "", model["metadata"].get(field, ""))
-            raw |= {part for part in re.split(r"[().]", name) if part.strip() not in ("", "api")}
-        spelled = {re.sub(r"^\s*(?:Amazon|AWS)\s*", "", name).strip() for name in raw}
-        names |= {name for name in spelled | {name.removesuffix(" Service") for name in spelled} if len(name) > 1}
-    return [_masker(name) for name in sorted(names, key=lambda name: (-len(name), name))]
+        names = (re.sub(r"_?[Vv]?\d{8}$", "", model["metadata"].get(field, "")) for field in _METADATA)
+        parts = {part for name in names for part in re.split(r"[().]", name)}
+        raw |= {service, *ALIASES.get(service, ()), *(part for part in parts if part.strip() != "api")}
+    raw = {re.sub(r"^\s*(?:Amazon|AWS)\s*", "", name).strip() for name in raw}
+    raw |= {name.removesuffix(" Service") for name in raw}
+    return [_masker(name) for name in sorted(raw, key=lambda name: (-len(name), name)) if len(name) > 1]
 
 
 def _masker(name: str) -> Masker:
@@ -400,12 +353,8 @@ def _masker(name: str) -> Masker:
     if len(letters) >= 8:
         return words[0].lower(), re.compile(spaced, re.IGNORECASE)
     capitals = "|".join(sorted({letters, letters.upper(), letters.capitalize()} - {letters.lower()}))
-    forms = (
-        rf"(?<![A-Za-z0-9])(?i:{spaced})(?![A-Za-z0-9])",
-        rf"(?<![A-Z])(?:{capitals})(?![a-z])",
-        rf"(?<![A-Za-z0-9]){letters.lower()}(?=[A-Z_:])",
-    )
-    return words[0].lower(), re.compile("|".join(forms))
+    alone, inside = rf"(?<![A-Za-z0-9])(?i:{spaced})(?![A-Za-z0-9])", rf"(?<![A-Z])(?:{capitals})(?![a-z])"
+    return words[0].lower(), re.compile(rf"{alone}|{inside}|(?<![A-Za-z0-9]){letters.lower()}(?=[A-Z_:])")
 
 
 def masked(text: str, names: Iterable[Masker]) -> str:
@@ -427,16 +376,17 @@ def service_of_documents(models: Models, documents: list[Document]) -> tuple[Spl
     long = Counter(each.service for each in documents if sum(len(text.split()) for text in each.texts) >= LEAST_WORDS)
     chosen = [service for service, _ in sorted(long.items(), key=lambda entry: (-entry[1], entry[0]))[:CLASSES]]
     names = maskers({service: models[service] for service in chosen})
-    rows: list[Row] = []
-    for document in documents:
-        words = masked(" ".join(" ".join(document.texts).split()), names).split() if document.service in chosen else []
-        if len(words) >= LEAST_WORDS:
-            rows.append({"id": document.id, "text": " ".join(words[:MOST_WORDS]), "label": document.service})
+    of_chosen = [document for document in documents if document.service in chosen]
+    words = [masked(" ".join(" ".join(each.texts).split()), names).split() for each in of_chosen]
+    rows = [
+        {"id": document.id, "text": " ".join(given[:MOST_WORDS]), "label": document.service}
+        for document, given in zip(of_chosen, words, strict=True)
+        if len(given) >= LEAST_WORDS
+    ]
     # A package of the extra `pipeline`, as botocore is, which has been read.
     import networkx as nx
 
-    graph = nx.Graph()
-    graph.add_nodes_from(range(len(rows)))
+    graph = nx.empty_graph(len(rows))
     # Bands of 4 values find 87% of the pairs at the threshold; a higher recall would change the built-in data.
     signatures = Shingles(ngram=3, permutations=128).sketches([row["text"] for row in rows])
     for later, earlier, _ in near_pairs(signatures, 0.5, rows=4):
@@ -469,7 +419,7 @@ def operations(models: Models) -> Iterator[Operation]:
     """The operations with a description, in the order of the models."""
     for service, model in models.items():
         for name, operation in model["operations"].items():
-            if description := " ".join(_text(operation).partition("\n")[0].split()):
+            if description := " ".join(plain(operation.get("documentation", "")).partition("\n")[0].split()):
                 words = " ".join(_PARTS.findall(name)).lower()
                 yield Operation(service, f"{service}/{name}", words, description, text_key(description))
 
@@ -477,11 +427,12 @@ def operations(models: Models) -> Iterator[Operation]:
 def translations(models: Models, *, without: Collection[str], left_out: Collection[str]) -> Iterator[Row]:
     """Distinct rows {id, source, target}: description and name of an operation ("Creates a new S3 bucket." -> "create
     bucket")."""
-    seen: set[tuple[str, str]] = set()
+    distinct: dict[tuple[str, str], Operation] = {}
     for each in operations(models):
-        if each.key not in without and each.id not in left_out and (each.key, each.name) not in seen:
-            seen.add((each.key, each.name))
-            yield {"id": each.id, "source": each.description, "target": each.name}
+        if each.key not in without and each.id not in left_out:
+            distinct.setdefault((each.key, each.name), each)
+    for each in distinct.values():
+        yield {"id": each.id, "source": each.description, "target": each.name}
 
 
 def names_and_descriptions(models: Models, documents: Splits, lines: Iterable[str]) -> Splits:
@@ -503,10 +454,13 @@ def names_and_descriptions(models: Models, documents: Splits, lines: Iterable[st
     rows: Splits = {"train": [], "dev": [], "test": []}
     for split in ("test", "dev", "train"):
         for each in sorted(candidates[split], key=lambda entry: order("aws-operation", entry.id)):
-            other = _other(each, by_service[each.service])
+            # With a different description, and if possible a word of the name.
+            others = [one for one in by_service[each.service] if one.name != each.name and one.key != each.key]
+            near = [one for one in others if set(each.name.split()) & set(one.name.split())]
             full = split == "train" and len(rows[split]) >= 2 * TRAIN_OPERATIONS
-            if each.key not in taken and other is not None and not full:
+            if each.key not in taken and others and not full:
                 taken.add(each.key)
+                other = min(near or others, key=lambda one: order(each.id, one.id))
                 rows[split] += [
                     {"id": f"{each.id}/{label}", "first": name, "second": each.description, "label": label}
                     | {"service": each.service}
@@ -514,14 +468,6 @@ def names_and_descriptions(models: Models, documents: Splits, lines: Iterable[st
                 ]
         rows[split].sort(key=lambda row: order("aws-operation", row["id"]))
     return rows
-
-
-def _other(operation: Operation, entries: Iterable[Operation]) -> Operation | None:
-    """Another operation with a different description, preferably one whose name shares a word; None: there is none."""
-    others = [entry for entry in entries if entry.name != operation.name and entry.key != operation.key]
-    words = set(operation.name.split())
-    near = [entry for entry in others if not words.isdisjoint(entry.name.split())]
-    return min(near or others, key=lambda entry: order(operation.id, entry.id), default=None)
 
 
 # The general corpus: docstrings of installed packages, module by module, in file order.
@@ -550,14 +496,14 @@ def docstrings() -> Iterator[Row]:
     Raises:
         DataError: a package is not installed.
     """
-    files = [(locate(name) / path, path) for name in PACKAGES for path in python_files(name) if not is_skipped(path)]
+    files = [(path, file) for name in PACKAGES for path, file in python_files(name) if not is_skipped(path)]
     seen: set[bytes] = set()
     with (
         Progress("data: general text", total=len(files), unit="files") as bar,
         ProcessPoolExecutor(cores(), mp_context=get_context("spawn"), initializer=gc.disable) as pool,
     ):
-        extracted = pool.map(_extract_file, [file for file, _ in files], chunksize=32)
-        for (_, path), groups in zip(files, extracted, strict=True):
+        extracted = pool.map(_extract_file, [file for _, file in files], chunksize=32)
+        for (path, _), groups in zip(files, extracted, strict=True):
             yield from cut(path, groups, seen)
             bar.advance()
 
@@ -574,16 +520,14 @@ def cut(path: PurePosixPath, groups: list[list[str]], seen: set[bytes]) -> Itera
     """The documents of a module, split at top-level definitions, so that a topic is not; a class of more than 32,000
     characters is split at a method."""
     texts: list[str] = []
-    number = size = 0
+    number = 0
     for text, first in ((text, text is group[0]) for group in groups for text in group):
-        if (key := blake2b(text.encode(), digest_size=16).digest()) in seen:
-            continue
-        seen.add(key)
-        if size >= (_DOCUMENT_CHARACTERS if first else _CLASS_CHARACTERS):
-            yield {"id": f"{path}#{number}", "text": "\n\n".join(texts)}
-            texts, number, size = [], number + 1, 0
-        texts.append(text)
-        size += len(text)
+        if (key := order(text)) not in seen:
+            seen.add(key)
+            if sum(map(len, texts)) >= (_DOCUMENT_CHARACTERS if first else _CLASS_CHARACTERS):
+                yield {"id": f"{path}#{number}", "text": "\n\n".join(texts)}
+                texts, number = [], number + 1
+            texts.append(text)
     if texts:
         yield {"id": f"{path}#{number}", "text": "\n\n".join(texts)}
 
@@ -599,35 +543,31 @@ def extract(source: bytes) -> list[list[str]]:
             tree = ast.parse(source)
         except (SyntaxError, ValueError):
             return []
-    groups = [[ast.get_docstring(tree) or ""], *(list(_texts([node])) for node in tree.body)]
+    groups = [[ast.get_docstring(tree) or ""], *(list(_texts(node)) for node in tree.body)]
     groups = [[_RULER.sub("", _PLACEHOLDER.sub("", _CONTROL.sub(" ", raw))).strip() for raw in raws] for raws in groups]
     return [cleaned for group in groups if (cleaned := [text for text in group if text])]
 
 
-def _texts(nodes: Iterable[ast.stmt]) -> Iterator[str]:
-    for node in nodes:
-        match node:
-            case ast.ClassDef() | ast.FunctionDef() | ast.AsyncFunctionDef():
-                for decorator in node.decorator_list:
-                    yield from _arguments(decorator)
-                yield ast.get_docstring(node) or ""
-                if isinstance(node, ast.ClassDef):
-                    yield from _texts(node.body)
-            case ast.If() | ast.Try() | ast.With() | ast.For():
-                yield from _texts([*node.body, *getattr(node, "orelse", ())])
-            case ast.Expr(value=value):
-                yield from _arguments(value)
-            case ast.Assign(targets=[target], value=value):
-                if "doc" in ast.unparse(target).lower():
-                    yield _long(value)
-                yield from _arguments(value)
-
-
-def _arguments(node: ast.expr) -> Iterator[str]:
-    """The long strings passed to a function whose name contains `doc`."""
-    if isinstance(node, ast.Call) and "doc" in getattr(node.func, "attr", getattr(node.func, "id", "")).lower():
-        for argument in [*node.args, *(keyword.value for keyword in node.keywords)]:
-            yield from map(_long, argument.elts if isinstance(argument, ast.Tuple) else [argument])
+def _texts(node: ast.AST) -> Iterator[str]:
+    nested: list[Any] = []
+    match node:
+        case ast.ClassDef() | ast.FunctionDef() | ast.AsyncFunctionDef():
+            yield from chain.from_iterable(map(_texts, node.decorator_list))
+            yield ast.get_docstring(node) or ""
+            nested = node.body if isinstance(node, ast.ClassDef) else []
+        case ast.If() | ast.Try() | ast.With() | ast.For():
+            nested = [*node.body, *getattr(node, "orelse", ())]
+        case ast.Expr():
+            nested = [node.value]
+        case ast.Assign(targets=[target], value=value):
+            if "doc" in ast.unparse(target).lower():
+                yield _long(value)
+            nested = [value]
+        case ast.Call() if "doc" in getattr(node.func, "attr", getattr(node.func, "id", "")).lower():
+            # The long strings that are passed.
+            for argument in [*node.args, *(keyword.value for keyword in node.keywords)]:
+                yield from map(_long, argument.elts if isinstance(argument, ast.Tuple) else [argument])
+    yield from chain.from_iterable(map(_texts, nested))
 
 
 def _long(node: ast.expr) -> str:
@@ -649,32 +589,18 @@ def _string(node: ast.expr) -> str:
     return ""
 
 
-def _distribution(name: str) -> metadata.Distribution:
-    try:
-        return metadata.distribution(name)
-    except metadata.PackageNotFoundError as error:
-        raise DataError(
-            f"built-in data: package {name!r} is not installed; install the packages of requirements.lock"
-        ) from error
-
-
-def locate(name: str) -> Path:
-    """The folder that a distribution is installed in (site-packages).
-
-    Raises:
-        DataError: the distribution is not installed.
-    """
-    return Path(str(_distribution(name).locate_file("")))
-
-
-def python_files(name: str) -> list[PurePosixPath]:
-    """The .py files that a distribution installed, relative to `locate(name)`, sorted by their parts.
+def python_files(name: str) -> list[tuple[PurePosixPath, Path]]:
+    """The .py files that a distribution installed, sorted by their parts: relative to site-packages, and the paths.
 
     Raises:
         DataError: the distribution is not installed or has no list of files.
     """
-    files = _distribution(name).files
-    if files is None:
-        raise DataError(f"built-in data: package {name!r} has no list of its files (RECORD); reinstall it")
-    names = {PurePosixPath(str(file)) for file in files if file.suffix == ".py"}
-    return sorted((path for path in names if ".." not in path.parts), key=lambda path: path.parts)
+    try:
+        distribution = metadata.distribution(name)
+        names = {PurePosixPath(str(file)) for file in distribution.files if file.suffix == ".py"}  # type: ignore[union-attr]
+    except (metadata.PackageNotFoundError, TypeError) as error:
+        raise DataError(
+            f"built-in data: package {name!r} is not installed; install the packages of requirements.lock"
+        ) from error
+    paths = sorted((path for path in names if ".." not in path.parts), key=lambda path: path.parts)
+    return [(path, Path(str(distribution.locate_file(str(path))))) for path in paths]

@@ -23,8 +23,8 @@ import sys
 from pathlib import Path
 from components import builtin_data
 builtin_data.PACKAGES = ("pluggy", "hypothesis")
-models = sorted((builtin_data.locate("botocore") / "botocore" / "data").glob("*/*/service-2.json.gz"))[::20]
-builtin_data.read_models = lambda: {model.parts[-3]: builtin_data.read_model(model) for model in models}
+models = dict([*builtin_data.read_models().items()][::20])
+builtin_data.read_models = lambda: models
 if __name__ == "__main__":
     print(builtin_data.build(Path(sys.argv[1])))
 """
@@ -142,11 +142,15 @@ def test_documents_are_operations_with_members_then_other_structures():
     ]
 
 
-def test_a_damaged_model_is_an_error(tmp_path):
-    path = tmp_path / "service-2.json.gz"
-    path.write_bytes(gzip.compress(json.dumps(TOY).encode())[:-20])
-    with pytest.raises(DataError, match=r"service-2\.json\.gz: damaged service model .*; reinstall botocore"):
-        builtin_data.read_model(path)
+def test_a_damaged_model_is_an_error(tmp_path, monkeypatch):
+    model = tmp_path / "toys" / "2020-01-01" / "service-2.json.gz"
+    model.parent.mkdir(parents=True)
+    model.write_bytes(gzip.compress(json.dumps(TOY).encode())[:-20])
+    monkeypatch.setattr("botocore.loaders.Loader.BUILTIN_DATA_PATH", str(tmp_path))
+    with pytest.raises(
+        DataError, match=r"botocore: no service models \(.*\); install the version of requirements.lock"
+    ):
+        builtin_data.read_models()
 
 
 def test_pairs_are_descriptions_and_names_of_operations():
@@ -193,9 +197,9 @@ def test_related_services_share_a_split():
 def test_services_of_real_documents(monkeypatch):
     names = {"datazone", "guardduty", "iotsitewise", "lightsail", "medialive"}
     monkeypatch.setattr(builtin_data, "CLASSES", len(names))
-    root = builtin_data.locate("botocore") / "botocore" / "data"
-    files = {file.parts[-3]: file for name in sorted(names) for file in sorted(root.glob(f"{name}/*/service-2*.gz"))}
-    models = {name: builtin_data.read_model(file) for name, file in files.items()}
+    listed = "botocore.loaders.Loader.list_available_services"
+    monkeypatch.setattr(listed, lambda loader, kind: sorted(names))
+    models = builtin_data.read_models()
     documents = [document for name in models for document in builtin_data.documents_of(name, models[name])]
     splits, left_out = builtin_data.service_of_documents(models, documents)
     rows = [row for actual in splits.values() for row in actual]
@@ -432,9 +436,9 @@ def test_files_that_differ_between_builds_are_skipped(path: str, wanted: bool) -
 
 def test_files_of_a_distribution_are_sorted():
     files = builtin_data.python_files("pluggy")
-    assert PurePosixPath("pluggy/_hooks.py") in files
-    assert files == sorted(files, key=lambda path: path.parts)
-    assert all((builtin_data.locate("pluggy") / path).is_file() for path in files)
+    names = [name for name, _ in files]
+    assert PurePosixPath("pluggy/_hooks.py") in names and names == sorted(names, key=lambda path: path.parts)
+    assert all(path.is_file() for _, path in files)
     with pytest.raises(DataError, match="built-in data: package 'no-such-package' is not installed; install the"):
         builtin_data.python_files("no-such-package")
 

@@ -17,7 +17,8 @@ from components.cluster import shards
 from components.cluster.shards import Facts, Work, sharded
 from components.core.artifacts import read_manifest
 from components.data.ingestion import parts
-from components.data.ingestion.stage import JUDGED, IngestJob, ingest
+from components.data.ingestion.documents import JUDGED
+from components.data.ingestion.stage import IngestJob, ingest
 from components.settings.cluster import ClusterSettings
 from components.settings.data import CorpusSource, IngestSettings
 from infra.stack import nodes

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Final
 
 from components.core.artifacts import digest_file
+from components.core.errors import DataError
 from components.core.processors import cores
 
 CACHE: Final = Path(".headstart/digests.db")
@@ -25,8 +26,15 @@ def kept_digests(paths: Sequence[Path]) -> list[str]:
     """The digests of files, in their order; changed files are read by one thread per core.
 
     Raises:
-        OSError: a file cannot be read.
+        DataError: a file cannot be read.
     """
+    try:
+        return _digests(paths)
+    except OSError as error:
+        raise DataError(f"{error.filename}: cannot be read ({error.strerror})") from error
+
+
+def _digests(paths: Sequence[Path]) -> list[str]:
     places = [str(path.resolve()) for path in paths]
     states = [_state(path) for path in paths]
     kept = _kept(places)

@@ -5,6 +5,7 @@ import re
 import unicodedata
 from collections import Counter
 from collections.abc import Sequence
+from functools import cache
 from typing import Final
 
 import numpy as np
@@ -53,7 +54,7 @@ class Facts:
         self.classes = dict(Counter(labels[number] for number in targets).most_common())
         self.median, self.long = int(np.median(lengths)), int(np.quantile(lengths, WHOLE))
         self.conflicts = _conflicts(train) if labels and not has(kind, "words") else 0
-        self.language, self.script = language_of(texts), script_of(texts)
+        self.language, self.script = language_of(texts), script_of("".join(texts[:_TEXTS])[:_CHARACTERS])
         self.alike = [label for label in labels if folded[label.casefold()] > 1]
         self.telling = _telling(train, labels) if has(kind, "outside") else []
 
@@ -90,7 +91,11 @@ class Facts:
                 lines.append(
                     f"unbalanced: {len(rare)} label(s) have less than a tenth of the rows of {next(iter(self.classes))}"
                 )
-        language = self.language if self.language != UNKNOWN else f"not recognised, {self.script} script (--language)"
+        language = (
+            self.language
+            if self.language != UNKNOWN
+            else f"not recognised, {self.script.capitalize()} script (--language)"
+        )
         lines.append(f"language {language}; {self.median} characters a text, 5% have more than {self.long}")
         if has(self.kind, "outside") and len(self.classes) > 2 and all(name.isdigit() for name in self.classes):
             lines.append("the labels are numbers; if they are grades to be predicted as such: --kind regression")
@@ -184,8 +189,19 @@ def language_of(texts: Sequence[str]) -> str:
     return "en" if is_short and likely in _LATIN and not is_clear else likely
 
 
-def script_of(texts: Sequence[str]) -> str:
-    """The script of most letters, such as `Latin`."""
-    letters = [letter for letter in "".join(texts[:_TEXTS])[:_CHARACTERS] if letter.isalpha()]
-    names = Counter(unicodedata.name(letter, "unknown").split()[0] for letter in letters)
-    return names.most_common(1)[0][0].capitalize() if names else "no"
+@cache
+def _script(letter: str) -> str:
+    """The writing system of a letter: the first word of its Unicode name, such as LATIN, CYRILLIC, CJK, THAI."""
+    name = unicodedata.name(letter, "").partition(" ")[0] if letter.isalpha() else ""
+    return name.partition("-")[0].lower()
+
+
+def script_of(text: str) -> str:
+    """The writing system of most letters of a text, such as `latin`; `none` if it has no letters."""
+    if text.isascii():
+        return "latin" if any(map(str.isalpha, text)) else "none"
+    counts: Counter[str] = Counter()
+    for letter, count in Counter(text).items():
+        counts[_script(letter)] += count
+    del counts[""]
+    return counts.most_common(1)[0][0] if counts else "none"

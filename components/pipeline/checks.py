@@ -282,9 +282,9 @@ def check_new_data(params: Params, *, accept: str = "") -> Iterator[str]:
     data_checks.refuse(checked)
     yield from (f"warning: {finding}" for entry in checked if entry.accepted is None for finding in entry.findings)
     for entry in checked:
-        before, rows = entry.before, entry.unit.statistics["rows"]
+        before, rows = entry.before, entry.statistics["rows"]
         if entry.accepted is None and before is not None:
-            yield f"{entry.unit.name}: {rows:,} rows, {before['statistics']['rows']:,} before"
+            yield f"{entry.name}: {rows:,} rows, {before['statistics']['rows']:,} before"
     first = sum(entry.before is None and entry.accepted is None for entry in checked)
     compared = f"{len(checked)} inputs compared with their last accepted versions" if first < len(checked) else ""
     yield f"data: ok; {compared or 'there is no earlier version to compare with'}"

@@ -420,7 +420,6 @@ def _leakage(params: Params, task: str, systems: Sequence[System], *, group: str
         "systems": {str(system): _seen(params, task, system, others) for system in systems} | baselines,
         "unknown": {str(system): published for system in systems if (published := _published(params, system))},
         "settings": params.leakage,
-        "near": params.ingest.near_duplicates,
         "cluster": params.cluster,
     }
 

@@ -5,8 +5,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from components.data.scoring.classification import Classification
 from components.data.tasks.data import Split
+from components.data.tasks.kinds.classification import Classification
 from components.evaluation.aggregates import Run
 from components.evaluation.stage import ensemble_runs
 from components.settings.evaluate import EvaluateSettings

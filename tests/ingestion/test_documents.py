@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import random
 from pathlib import Path
 from typing import Any
 
@@ -15,25 +13,12 @@ from components.core.errors import DataError
 from components.data.formats.corpus import read_documents, shards
 from components.data.ingestion import parts
 from components.data.ingestion.documents import DROPPED, Origin, what_became_of
-from components.data.ingestion.stage import IngestJob, ingest
-from components.settings.data import CorpusSource, IngestSettings
+from components.data.ingestion.stage import ingest
+from tests.ingestion.made import job, sentence, write_jsonl
 
 
-def sentence(seed: int, count: int = 40) -> str:
-    source = random.Random(seed)
-    return " ".join("".join(source.choices("abcdefghij", k=source.randint(2, 9))) for _ in range(count))
-
-
-def write_jsonl(path: Path, texts: list[str]) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    rows = [{"text": text, "key": f"{path.stem}-{number}"} for number, text in enumerate(texts)]
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-
-
-def run(folder: Path, *, id: str | None = None, **settings: Any) -> Path:
-    source = CorpusSource(path=str(folder / "raw"), id=id)
-    settings = {"heldout": 0, "min_characters": 10} | settings
-    return ingest(IngestJob(name="test", source=source, settings=IngestSettings(**settings), output=folder / "corpus"))
+def run(folder: Path, **settings: Any) -> Path:
+    return ingest(job(folder, **{"heldout": 0, "min_characters": 10} | settings))
 
 
 def dropped(output: Path) -> list[tuple[Any, ...]]:
@@ -59,14 +44,14 @@ def test_later_runs_append_to_the_table_and_keep_the_shards(tmp_path, monkeypatc
     monkeypatch.setattr(parts, "_BATCH_ROWS", batch_rows)
     texts = [sentence(seed) for seed in range(4)]
     write_jsonl(tmp_path / "raw" / "m.jsonl", [*texts, texts[0], ""])
-    output = run(tmp_path, id="key")
+    output = run(tmp_path, id="id")
     before, (shard,), inode = dropped(output), shards(output), (output / DROPPED).stat().st_ino
     # The earlier directory may be in DVC's cache through the same inode: its file must not change.
     kept = tmp_path / "linked.parquet"
     kept.hardlink_to(output / DROPPED)
     content = kept.read_bytes()
     write_jsonl(tmp_path / "raw" / "a.jsonl", ["", texts[2], texts[3] + " more", sentence(9)])
-    run(tmp_path, id="key")
+    run(tmp_path, id="id")
     after = dropped(output)
     assert after[: len(before)] == before
     assert [row[:7] for row in after[len(before) :]] == [
@@ -86,7 +71,7 @@ def test_later_runs_append_to_the_table_and_keep_the_shards(tmp_path, monkeypatc
 )
 def test_a_document_is_found_by_id_and_by_position(tmp_path, name):
     write_jsonl(tmp_path / "raw" / "a.jsonl", [sentence(1), "", sentence(2)])
-    (fate,) = what_became_of(run(tmp_path, id="key"), name)
+    (fate,) = what_became_of(run(tmp_path, id="id"), name)
     assert (fate.origin, fate.reason, fate.split) == (Origin("a-1", "a.jsonl", 2), "empty", None)
     assert str(fate) == "a-1 (a.jsonl:2): dropped: no text is left after cleaning"
 

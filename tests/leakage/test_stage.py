@@ -68,7 +68,6 @@ def job(tmp_path: Path) -> LeakageJob:
         },
         unknown={"m-pretrained": ["published"]},
         settings=LeakageSettings(exact="refuse"),
-        near=NearDuplicates(),
         output=tmp_path / "leakage",
     )
 

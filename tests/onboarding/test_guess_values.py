@@ -176,7 +176,7 @@ def test_languages_that_are_told_apart():
     assert language_of(["أريد أن أطلب الطعام من هذا المطعم لأنه جيد جدا"]) == "ar"
     assert language_of(["vorrei prenotare un tavolo"]) == "it" and language_of(["\u0645\u0637\u0639\u0645"]) == "ar"
     assert [language_of(texts) for texts in (["12", "7"], [""], ["toner empty", "printer jams"])] == ["en"] * 3
-    assert [script_of([text]) for text in (LANGUAGES["id"], LANGUAGES["uk"], "กขค")] == ["Latin", "Cyrillic", "Thai"]
+    assert [script_of(text) for text in (LANGUAGES["id"], LANGUAGES["uk"], "กขค")] == ["latin", "cyrillic", "thai"]
     rows = [{"text": f"{LANGUAGES['id']} {n}", "label": "xy"[n % 2]} for n in range(8)]
     task = read_task(rows, text=None, label=None, kind=None, language=None)
     assert task.language == "und"

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from components.data.scoring.classification import Classification
 from components.data.scoring.intervals import exact_bound
 from components.data.tasks.data import Split
+from components.data.tasks.kinds.classification import Classification
 from components.learners.select import choose
 from headstart.report import bounds_of
 

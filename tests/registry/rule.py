@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 from scipy import sparse
 
-from components.data.scoring.classification import Classification
+from components.data.tasks.kinds.classification import Classification
 from components.registry.decide import Decision, Latency, Scored, TestRows, decide
 from components.settings.registry import PromotionRule
 

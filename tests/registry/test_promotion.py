@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from components.data.scoring.numbers import Regression
+from components.data.tasks.kinds.numbers import Regression
 from components.registry.decide import Scored, TestRows, decide
 from components.settings.registry import PromotionRule
 from tests.registry.rule import CHAMPION, FAST, LABELS, ROWS, TEST, decided, predictions, scored, statistics_of

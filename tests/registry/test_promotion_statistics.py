@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from benchmarks.gate_error_rates import GATES, LEVELS, SHARES, TestSet, World, exponential_sizes
-from components.data.scoring.classification import Classification
 from components.data.scoring.intervals import Variance, half_width, sampling_variance
+from components.data.tasks.kinds.classification import Classification
 from components.registry.decide import REFRESH, Scored, TestRows, compare, decide, detectable, power, units_needed
 from components.settings.registry import PromotionRule
 from tests.registry.rule import LABELS, ROWS, SCORING, TEST, decided, predictions, scored, statistics_of

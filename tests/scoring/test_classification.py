@@ -1,4 +1,4 @@
-"""Metrics of one label per row, compared with hand-computed values and scikit-learn."""
+"""Metrics of one label per row and of several, compared with hand-computed values and scikit-learn."""
 
 from __future__ import annotations
 
@@ -6,7 +6,9 @@ import numpy as np
 import pytest
 from sklearn import metrics
 
-from components.data.scoring.classification import UNSEEN, Choice, Classification
+from components.data.tasks.kinds.choice import Choice
+from components.data.tasks.kinds.classification import UNSEEN, Classification
+from components.data.tasks.kinds.multilabel import Multilabel
 
 SCORING = Classification(["a", "b", "c"], bins=4)
 LABELS = np.asarray([[0], [0], [1], [1], [0]])
@@ -62,11 +64,6 @@ def test_scores_agree_with_scikit_learn():
         np.testing.assert_allclose([entry[name] for entry in scoring.classes(sums).values()], values)
 
 
-def test_a_constant_prediction_has_correlation_zero():
-    always = np.tile(np.asarray([[0.2, 0.8, 0.0]], dtype=np.float32), (5, 1))
-    assert SCORING.score(FIELDS, LABELS, always)["mcc"] == 0.0
-
-
 def test_rows_may_differ_in_their_number_of_choices():
     scoring = Choice(bins=4)
     targets = [np.asarray([index]) for index in (2, 0, 1)]
@@ -113,12 +110,6 @@ def test_confusion_has_true_labels_as_rows():
     assert SCORING.confusion(LABELS, PROBABILITIES).tolist() == [[2, 1, 0], [1, 1, 0], [0, 0, 0]]
 
 
-def test_the_constant_is_the_most_frequent_class():
-    answers = SCORING.constant(LABELS)
-    np.testing.assert_allclose(answers, [[0.6, 0.4, 0.0]] * 5, rtol=1e-6)
-    assert SCORING.score(FIELDS, LABELS, answers)["accuracy"] == pytest.approx(3 / 5)
-
-
 def test_the_constant_for_choices_is_a_position():
     scoring = Choice()
     targets = [np.asarray([index]) for index in (1, 1, 0)]
@@ -135,3 +126,30 @@ def test_rows_with_a_label_that_train_lacks_are_errors():
     assert scores["macro_f1"] == pytest.approx(metrics.f1_score(truths, guesses, labels=[0, 1], average="macro"))
     assert not SCORING.fitting(unseen).outside
     assert SCORING.confusion(unseen, answers).sum() == 5
+
+
+def test_the_constants():
+    answers = SCORING.constant(LABELS)
+    np.testing.assert_allclose(answers, [[0.6, 0.4, 0.0]] * 5, rtol=1e-6)
+    scores = SCORING.score(FIELDS, LABELS, answers)
+    assert scores["accuracy"] == pytest.approx(3 / 5) and scores["mcc"] == 0
+    multilabel = Multilabel(["a", "b", "c"])
+    for rows, expected in (
+        ([[0, 1], [0], [1], [0, 2]], [0.75, 0.5, 0.25]),
+        # None has half of the rows: the most frequent one.
+        ([[0], [0], [1], [], []], [0.5, 0.2, 0.0]),
+    ):
+        targets = [np.asarray(row, dtype=np.float64) for row in rows]
+        assert multilabel.constant(targets)[0].tolist() == pytest.approx(expected)
+
+
+def test_scores_of_several_labels_agree_with_scikit_learn():
+    rng = np.random.default_rng(0)
+    truths = rng.random((200, 4)) < 0.3
+    answers = np.clip(truths * 0.4 + rng.random((200, 4)) * 0.6, 0, 1)
+    targets = [np.flatnonzero(row).astype(float) for row in truths]
+    actual = Multilabel(list("abcd")).score([("",)] * 200, targets, list(answers))
+    guesses = answers >= 0.5
+    assert actual["micro_f1"] == pytest.approx(metrics.f1_score(truths, guesses, average="micro"))
+    assert actual["macro_f1"] == pytest.approx(metrics.f1_score(truths, guesses, average="macro"))
+    assert actual["subset_accuracy"] == pytest.approx(metrics.accuracy_score(truths, guesses))

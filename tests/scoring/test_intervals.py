@@ -10,7 +10,6 @@ from scipy import sparse, stats
 from sklearn.metrics import f1_score
 
 import components.data.scoring.intervals as intervals
-from components.data.scoring.classification import Classification
 from components.data.scoring.intervals import (
     NONE,
     TrainingNoise,
@@ -26,6 +25,7 @@ from components.data.scoring.intervals import (
     sizes_of,
     training_noise,
 )
+from components.data.tasks.kinds.classification import Classification
 
 SCORING = Classification(list("abc"), bins=1)
 

@@ -9,7 +9,7 @@ import string
 import numpy as np
 import pytest
 
-from components.data.scoring.questions import Questions, answer_scores, normalised
+from components.data.tasks.kinds.questions import Questions, answer_scores, normalised
 
 SCORING = Questions()
 

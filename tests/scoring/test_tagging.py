@@ -11,7 +11,7 @@ import pytest
 from sklearn import metrics
 
 from components.data.scoring.spans import OUTSIDE, read_tags
-from components.data.scoring.tagging import Tagging
+from components.data.tasks.kinds.tagging import Tagging
 
 BIO = ["O", "B-X", "I-X", "B-Y", "I-Y"]
 Found = set[tuple[int, int, str]]

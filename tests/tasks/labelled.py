@@ -19,11 +19,5 @@ def jsonl(path: Path, *rows: dict[str, Any]) -> None:
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
 
 
-def three(folder: Path, *rows: dict[str, Any]) -> None:
-    """The same rows as train, dev and test, so that the data contain only the error of the test."""
-    for split in ("train", "dev", "test"):
-        jsonl(folder / f"{split}.jsonl", *rows)
-
-
 def targets(split: Split) -> list[list[float]]:
     return [target.tolist() for target in split.targets]

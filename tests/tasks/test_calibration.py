@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 from scipy.special import softmax
 
-from components.data.scoring.classification import Classification
-from components.data.scoring.multilabel import Multilabel
-from components.data.scoring.numbers import Regression
 from components.data.tasks.calibration import temperature_for, temperature_of, tempered
+from components.data.tasks.kinds.classification import Classification
+from components.data.tasks.kinds.multilabel import Multilabel
+from components.data.tasks.kinds.numbers import Regression
 
 LABELS = ["a", "b"]
 

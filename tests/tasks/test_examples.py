@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from hashlib import blake2b
 from pathlib import Path
 
@@ -23,20 +22,55 @@ def read(source: TaskSource):
     return KINDS["classification"].read("things", source)
 
 
-def test_labels_are_numbered_by_name_and_rows_keep_their_order(source):
-    result = read(source)
-    assert result.labels == ["animal", "fruit", "metal"]
-    assert [result.labels[label] for label in result.train.labels[:3]] == ["fruit", "metal", "animal"]
-    assert result.train.slices[:4] == ["even", "even", "even", "odd"]
-    assert (len(result.train), len(result.dev), len(result.test)) == (36, 18, 24)
+@pytest.mark.parametrize(
+    ("files", "changes", "message"),
+    [
+        (
+            {"train": [row for row in rows(3) if row["label"] == "metal"]},
+            {},
+            r"/train\.jsonl: holds only one class \('metal'\); a classifier needs two or more; check "
+            r"data\.tasks\.things\.label$",
+        ),
+        (
+            {"dev": rows(12), "test": rows(12)},
+            {},
+            "no rows are left in train without those that are also in a later split",
+        ),
+        (
+            {
+                "train": [row for row in rows(12) if row["label"] != "fruit"]
+                + [row for row in rows(8, offset=200) if row["label"] == "fruit"]
+            },
+            {},
+            r"no example of 'fruit' is left .* set data\.tasks\.things\.overlap to report",
+        ),
+        (
+            {"train": [{"text": label, "label": label, "part": "x"} for label in "abc"]},
+            {"dev": None, "test": None},
+            r"data\.tasks\.things\.test_share: 0\.2 of 3 rows leaves all rows for train, since every label needs a row",
+        ),
+    ],
+)
+def test_rows_that_leave_nothing_to_learn_are_refused(files, changes, message, source):
+    for split, actual in files.items():
+        write_jsonl(Path(source.path) / f"{split}.jsonl", actual)
+    with pytest.raises(DataError, match=message):
+        read(source.model_copy(update=changes))
 
 
-def test_a_single_class_is_refused(source):
-    path = Path(source.path) / "train.jsonl"
-    write_jsonl(path, [row for row in rows(3) if row["label"] == "metal"])
-    message = ": holds only one class ('metal'); a classifier needs two or more; check data.tasks.things.label"
-    with pytest.raises(DataError, match=re.escape(f"{path}{message}")):
-        read(source)
+@pytest.mark.parametrize(
+    ("changes", "sizes"),
+    [
+        ({}, (36, 18, 24)),
+        ({"dev": None, "selection": "budget"}, (36, 0, 24)),  # no label is held out for choices within the budget
+        ({"dev_rows": 5}, (36, 5, 24)),
+        ({"test": None, "test_share": 0.001}, (35, 18, 1)),
+    ],
+)
+def test_sizes_of_the_splits(changes, sizes, source):
+    actual = read(source.model_copy(update=changes))
+    assert (len(actual.train), len(actual.dev), len(actual.test)) == sizes
+    assert actual.counts.get("dev_rows_unused", 0) == (13 if "dev_rows" in changes else 0)
 
 
 def overlapping(source: TaskSource, rule: str) -> TaskSource:
@@ -64,20 +98,6 @@ def test_overlap_can_be_refused(source):
     )
 
 
-def test_copies_of_one_file_as_every_split_are_refused(source):
-    for name in ("dev", "test"):
-        write_jsonl(Path(source.path) / f"{name}.jsonl", rows(12))
-    with pytest.raises(DataError, match="no rows are left in train without those that are also in a later split"):
-        read(source)
-
-
-def test_a_class_lost_to_overlap_is_named(source):
-    fruit = [row for row in rows(8, offset=200) if row["label"] == "fruit"]
-    write_jsonl(Path(source.path) / "train.jsonl", [row for row in rows(12) if row["label"] != "fruit"] + fruit)
-    with pytest.raises(DataError, match=r"no example of 'fruit' is left .* set data\.tasks\.things\.overlap to report"):
-        read(source)
-
-
 def test_a_class_lost_to_the_dev_share_is_named(source):
     path = Path(source.path) / "train.jsonl"
     # The only row of this class is assigned to dev by its hash.
@@ -92,29 +112,6 @@ def test_a_class_lost_to_the_dev_share_is_named(source):
         f"{path}: no example of 'tree' is left once duplicates of dev and test are dropped; add some, or name a dev "
         "file (data.tasks.things.dev)"
     )
-
-
-def test_without_a_dev_file_dev_is_a_share_of_train_by_text(source):
-    apart = source.model_copy(update={"dev": None, "selection": "dev"})
-    result = read(apart)
-    assert len(result.train) + len(result.dev) == 36 and 1 <= len(result.dev) <= 9
-    assert not set(result.train.texts) & set(result.dev.texts)
-    write_jsonl(Path(source.path) / "train.jsonl", rows(12)[::-1])
-    assert set(read(apart).dev.texts) == set(result.dev.texts), "the choice must not depend on the order of rows"
-
-
-def test_without_a_dev_file_no_label_is_held_out_for_choices_within_the_budget(source):
-    result = read(source.model_copy(update={"dev": None, "selection": "budget"}))
-    assert (len(result.train), len(result.dev)) == (36, 0)
-
-
-def test_labels_with_one_row_each_leave_nothing_to_hold_out(source):
-    write_jsonl(Path(source.path) / "train.jsonl", [{"text": label, "label": label, "part": "x"} for label in "abc"])
-    message = (
-        r"data\.tasks\.things\.test_share: 0\.2 of 3 rows leaves all rows for train, since every label needs a row"
-    )
-    with pytest.raises(DataError, match=message):
-        read(source.model_copy(update={"dev": None, "test": None}))
 
 
 def test_budgets_are_nested_balanced_and_a_function_of_the_seed():
@@ -177,16 +174,6 @@ def test_facts_of_another_version_of_the_stage_are_refused(task):
     manifest.write_text(json.dumps({**whole, "facts": {**whole["facts"], "classes": 3}}))
     with pytest.raises(ArtifactError, match=r"written by another version .classes.; run the stage"):
         read_facts(task)
-
-
-def test_of_few_rows_one_is_held_out(source):
-    result = read(source.model_copy(update={"test": None, "test_share": 0.001}))
-    assert (len(result.train), len(result.test)) == (35, 1)
-
-
-def test_dev_is_limited_to_dev_rows(source):
-    result = read(source.model_copy(update={"dev_rows": 5}))
-    assert len(result.dev) == 5 and result.counts["dev_rows_unused"] == 13
 
 
 def test_the_stage_reports_rows_in_several_splits(source, tmp_path, capsys):

@@ -51,12 +51,3 @@ def test_a_class_in_few_units_limits_the_folds():
 def test_one_unit_has_no_folds():
     with pytest.raises(DataError, match="4 training row.* one group, too few"):
         folds_of(np.asarray([0, 1, 0, 1]), 5, seed=0, units=np.zeros(4, dtype=np.int64))
-
-
-def test_every_fold_has_the_same_share_of_each_stratum():
-    strata = np.repeat([0, 1, 2], [10, 6, 5])
-    folds = folds_of(strata, 5, seed=3)
-    assert sorted(np.bincount(folds)) == [4, 4, 4, 4, 5]
-    for stratum in range(3):
-        counts = np.bincount(folds[strata == stratum], minlength=5)
-        assert counts.max() - counts.min() <= 1

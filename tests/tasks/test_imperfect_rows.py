@@ -10,7 +10,7 @@ import pytest
 
 from components.core.errors import DataError
 from components.data.facts import Facts
-from components.data.scoring.classification import UNSEEN
+from components.data.tasks.kinds.classification import UNSEEN
 from components.labelling.rows import known_labels, read_rows
 from components.settings.tasks import TaskSource
 from headstart.tasks import read_task

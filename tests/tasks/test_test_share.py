@@ -1,4 +1,4 @@
-"""A test split that is held out of train by a hash of the text."""
+"""Splits that are held out of train by a hash of the text."""
 
 from __future__ import annotations
 

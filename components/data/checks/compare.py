@@ -2,12 +2,11 @@
 
 import math
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from components.data.checks.measure import Statistics
+from components.data.checks.measure import Finding, Statistics
 from components.settings.checks import ChecksSettings
 
 #: Number of names or shares that a message lists.
@@ -31,24 +30,9 @@ _DISTRIBUTIONS = (
 )
 
 
-class Violation(NamedTuple):
-    """A check that is violated, the message, positions of the first rows, and whether it is only noted: chance, or the
-    addition of rows, explains it, and the result of a run is not wrong."""
-
-    check: str
-    text: str
-    positions: Sequence[str] = ()
-    noted: bool = False
-
-
-class Finding(NamedTuple):
-    """A violation in words, with its place, and its rule; `note` ends no run."""
-
-    text: str
-    rule: str
-
-    def __str__(self) -> str:
-        return self.text
+#: A check that is violated, the message, positions of the first rows, and whether it is only noted: chance, or the
+#: addition of rows, explains it, and the result of a run is not wrong.
+Violation = tuple[str, str, Sequence[str], bool]
 
 
 def findings(violations: Iterable[Violation], settings: ChecksSettings, *, where: str, first: bool) -> list[Finding]:
@@ -79,18 +63,15 @@ def compare(
         before, earlier = (0, 1) if old is None else (old[key], old["rows"] + old["empty"])
         if count / max(rows, 1) - before / max(earlier, 1) > allowed:
             was = "the first version" if old is None else f"{before / max(earlier, 1):.1%} before"
-            yield Violation(
-                check,
-                f"{count / max(rows, 1):.1%} {what}, {was}; allowed increase {allowed:.1%}",
-                new["positions"].get(key, ()),
-                noted=old is not None and _by_chance(count, rows, before, earlier),
-            )
+            text = f"{count / max(rows, 1):.1%} {what}, {was}; allowed increase {allowed:.1%}"
+            noted = old is not None and _by_chance(count, rows, before, earlier)
+            yield check, text, new["positions"].get(key, ()), noted
     if old is None:
         return
     if new["rows"] < (1 - MOST_LOSS) * old["rows"]:
-        yield Violation("rows", f"{new['rows']:,} rows, {old['rows']:,} before; allowed loss {MOST_LOSS:.0%}")
+        yield "rows", f"{new['rows']:,} rows, {old['rows']:,} before; allowed loss {MOST_LOSS:.0%}", (), False
     if new["columns"] and (missing := [name for name in old["columns"] if name not in new["columns"]]):
-        yield Violation("columns", f"column {_list(missing)} is missing")
+        yield "columns", f"column {_list(missing)} is missing", (), False
     if names is not None and new["classes"] and old["classes"]:
         yield from _labels(new["classes"], old["classes"], *names)
     yield from distributions(new, old)
@@ -108,10 +89,9 @@ def _labels(
         ("new label", sorted(new.keys() - old.keys()), before, "other splits had it before"),
         ("missing label", gone, now, "other splits have it"),
     ):
-        if of_task := [name for name in changed if name not in elsewhere]:
-            yield Violation("labels", f"{what} {_list(of_task)}")
-        if moved := [name for name in changed if name in elsewhere]:
-            yield Violation("labels", f"{what} {_list(moved)} in this split; {where}", noted=True)
+        for moved, more in ((False, ""), (True, f" in this split; {where}")):
+            if names := [name for name in changed if (name in elsewhere) == moved]:
+                yield "labels", f"{what} {_list(names)}{more}", (), moved
 
 
 def _by_chance(count: int, rows: int, before: int, earlier: int) -> bool:
@@ -138,7 +118,7 @@ def distributions(new: Statistics, old: Statistics) -> Iterator[Violation]:
             name, before, now = next(largest.itertuples())
             positions = new["positions"].get(f"script:{name}", ()) if check == "language" and now > before else ()
             lost = (counts.before - counts.now).clip(0).sum() / counts.before.sum()
-            yield Violation(check, text, positions, noted=check == "class_balance" and lost < 0.5 * allowed)
+            yield check, text, positions, check == "class_balance" and lost < 0.5 * allowed
 
 
 def _probability(counts: NDArray[np.float64]) -> float:

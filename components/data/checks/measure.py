@@ -15,15 +15,13 @@ Statistics of files add up to the statistics of their corpus. The statistics of 
 """
 
 import json
-import unicodedata
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
-from functools import cache
+from dataclasses import dataclass, field
 from hashlib import blake2b
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -31,6 +29,7 @@ from components.cluster.shards import Facts, Work, digest_of, sharded
 from components.core.artifacts import digest_text, write_atomic
 from components.core.digests import kept_digests
 from components.core.errors import ArtifactError, DataError
+from components.data.facts import script_of
 from components.data.formats.kinds import form_of
 from components.data.formats.lines import Reading
 from components.data.formats.plain import files_at
@@ -39,7 +38,7 @@ from components.data.formats.tables import PLAIN
 from components.data.formats.textkey import digest_of as text_digest
 from components.data.formats.textkey import text_key
 from components.data.ingestion.readers import raw_files, read_documents
-from components.data.tasks.data import Split, row_texts
+from components.data.tasks.data import row_texts
 from components.data.tasks.kinds import find_kind, scoring_for
 from components.data.tasks.reading.labels import files_of, labels_before, labels_file
 from components.data.tasks.reading.records import layout_of, split_files
@@ -59,11 +58,8 @@ OF_RUNS = {"budgets", "seeds", "baselines", "language"}
 EXCERPT = 2_000
 #: Number of positions that are kept per problem, for messages.
 NAMED = 3
-SUMS = ("rows", "empty", "duplicates", "conflicts")
-COUNTS = ("classes", "lengths", "scripts")
 
 Statistics = dict[str, Any]
-T = TypeVar("T")
 #: Text, position (`train.jsonl:17`, or an id), labels, and labels in the data files where a person has given others.
 Item = tuple[str, str, tuple[str, ...], tuple[str, ...] | None]
 
@@ -71,9 +67,7 @@ Item = tuple[str, str, tuple[str, ...], tuple[str, ...] | None]
 def measure(items: Iterable[Item], *, columns: Sequence[str] = ()) -> Statistics:
     """The statistics of rows, read once. Memory grows with the number of distinct labelled texts only."""
     total = combine([]) | {"columns": list(columns)}
-    labels_of: dict[bytes, tuple[str, ...]] = {}
-    rows_of: Counter[bytes] = Counter()
-    conflicting: set[bytes] = set()
+    rows_of: dict[str, Counter[tuple[str, ...]]] = {}
     content = blake2b(digest_size=16)
     for text, position, labels, written in items:
         problems = [] if text.strip() else ["empty"]
@@ -81,11 +75,10 @@ def measure(items: Iterable[Item], *, columns: Sequence[str] = ()) -> Statistics
             key = blake2b(text_key(text).encode("utf-8", "replace"), digest_size=8).digest()
             content.update(key + "\0".join(labels).encode("utf-8", "replace"))
             if labels:
-                problems += ["duplicates"] * (key in rows_of)
-                rows_of[key] += 1
-                if labels_of.setdefault(key, labels) != labels:
-                    conflicting.add(key)
-                    problems.append("conflicts")
+                before = rows_of.setdefault(key.hex(), Counter())
+                problems += ["duplicates"] * bool(before)
+                before[labels] += 1
+                problems += ["conflicts"] * (next(iter(before)) != labels)
             script = script_of(text[:EXCERPT])
             problems += [f"script:{script}"] * (script not in total["scripts"])
             total["scripts"][script] += 1
@@ -95,41 +88,35 @@ def measure(items: Iterable[Item], *, columns: Sequence[str] = ()) -> Statistics
         for problem in problems:
             if problem in ("empty", "duplicates"):
                 total[problem] += 1
-            if len(listed := total["positions"].setdefault(problem, [])) < NAMED:
-                listed.append(position)
-    return total | {"conflicts": sum(rows_of[key] for key in conflicting), "content": content.hexdigest()}
+            total["positions"][problem] = [*total["positions"].get(problem, ()), position][:NAMED]
+    conflicts = sum(each.total() for each in rows_of.values() if len(each) > 1)
+    return total | {"conflicts": conflicts, "content": content.hexdigest()}
 
 
 def combine(parts: Sequence[Statistics]) -> Statistics:
     """The statistics of several files together; duplicates and conflicts within files are counted."""
-    total: Statistics = {name: sum(part[name] for part in parts) for name in SUMS}
-    total |= {name: sum((Counter(part[name]) for part in parts), Counter[str]()) for name in COUNTS}
-    positions: dict[str, list[str]] = {}
-    for problem, listed in (entry for part in parts for entry in part["positions"].items()):
-        positions[problem] = [*positions.get(problem, []), *listed][:NAMED]
+    total: Statistics = {
+        name: sum(part[name] for part in parts) for name in ("rows", "empty", "duplicates", "conflicts")
+    }
+    for name in ("classes", "lengths", "scripts"):
+        total[name] = sum((Counter(part[name]) for part in parts), Counter[str]())
     columns = list(dict.fromkeys(name for part in parts for name in part["columns"]))
+    listed = dict.fromkeys(name for part in parts for name in part["positions"])
+    positions = {name: [at for part in parts for at in part["positions"].get(name, ())][:NAMED] for name in listed}
     return total | {"columns": columns, "content": "", "positions": positions}
 
 
-@cache
-def _script(letter: str) -> str:
-    """The writing system of a letter: the first word of its Unicode name, such as LATIN, CYRILLIC, CJK, THAI."""
-    name = unicodedata.name(letter, "").partition(" ")[0] if letter.isalpha() else ""
-    return name.partition("-")[0].lower()
+class Finding(NamedTuple):
+    """A violation of a rule in words, with its place; `note` ends no run."""
+
+    text: str
+    rule: str
+
+    def __str__(self) -> str:
+        return self.text
 
 
-def script_of(text: str) -> str:
-    """The writing system of most letters of a text; `none` if it has no letters."""
-    if text.isascii():
-        return "latin" if any(map(str.isalpha, text)) else "none"
-    counts: Counter[str] = Counter()
-    for letter, count in Counter(text).items():
-        if name := _script(letter):
-            counts[name] += count
-    return counts.most_common(1)[0][0] if counts else "none"
-
-
-@dataclass(frozen=True)
+@dataclass
 class Unit:
     """What is compared with its own last version: a corpus, or one split of a task.
 
@@ -140,6 +127,9 @@ class Unit:
         named: whether the labels are names, not intervals of numbers.
         task: whose split it is; empty for a corpus.
         parts: (name, digest, statistics) of the files of a corpus; empty for a task.
+        before: the accepted version that it was compared with; None: there is none.
+        accepted: the entry by which this content has been accepted; None: it has not.
+        findings: violations of the rules.
     """
 
     name: str
@@ -149,6 +139,9 @@ class Unit:
     named: bool = True
     task: str = ""
     parts: Sequence[tuple[str, str, Statistics]] = ()
+    before: dict[str, Any] | None = None
+    accepted: dict[str, Any] | None = None
+    findings: list[Finding] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
@@ -171,26 +164,25 @@ def measure_file(item: MeasuredFile, key: str, work: Work) -> Facts:
 
 
 def corpus_unit(name: str, source: CorpusSource | ParallelSource, *, cluster: ClusterSettings) -> Unit:
-    settings = source.model_dump_json()
-    paths = raw_files(Path(source.path))[0]
-    digests = _digests(paths)
+    settings, paths = source.model_dump_json(), raw_files(Path(source.path))[0]
+    digests = kept_digests(paths)
     # The name is part of the positions.
-    keys = [
-        digest_of("statistics", VERSION, path.name, each, settings) for path, each in zip(paths, digests, strict=True)
-    ]
+    files = {
+        digest_of("statistics", VERSION, path.name, each, settings): path
+        for path, each in zip(paths, digests, strict=True)
+    }
 
-    def measured(files: Mapping[str, Path]) -> list[Facts]:
-        size = sum(path.stat().st_size for path in files.values())
+    def measured(missing: Sequence[str]) -> list[Facts]:
+        size = sum(files[key].stat().st_size for key in missing)
         with sharded(CACHE / name, settings=cluster, size=size) as steps:
-            items = {
-                key: MeasuredFile(path.name, steps.work.publish(path, f"{key}-{path.name}"), source)
-                for key, path in files.items()
-            }
-            return steps.map(measure_file, items)
+            places = {key: steps.work.publish(files[key], f"{key}-{files[key].name}") for key in missing}
+            return steps.map(
+                measure_file, {key: MeasuredFile(files[key].name, place, source) for key, place in places.items()}
+            )
 
-    statistics = _kept(dict(zip(keys, paths, strict=True)), measured)
+    statistics = _kept(files, measured)
     # Twelve digits suffice to tell files apart.
-    parts = [(path.name, each[:12], statistics[key]) for path, each, key in zip(paths, digests, keys, strict=True)]
+    parts = [(path.name, each[:12], statistics[key]) for (key, path), each in zip(files.items(), digests, strict=True)]
     digest = digest_text("".join(digests) + settings)
     return Unit(name, source.path, digest, combine([each for _, _, each in parts]), parts=parts)
 
@@ -201,14 +193,11 @@ def task_units(name: str, source: TaskSource) -> list[Unit]:
     Raises:
         DataError: the data are invalid (file, line, what to do).
     """
-    files = [file.path for file in split_files(source, task=name)]
-    labels = labels_file(name, source)
-    files += [labels] if labels.is_file() else []
-    paths = [path for file in dict.fromkeys(files) for path in files_at(file)]
+    files = [*(file.path for file in split_files(source, task=name)), labels_file(name, source)]
+    paths = [path for file in dict.fromkeys(files) if file != files[-1] or file.is_file() for path in files_at(file)]
     # A column of languages decides which rows are learned.
     settings = source.model_dump_json(exclude=OF_RUNS - {"language"} if source.languages else OF_RUNS)
-    key = digest_of("statistics", VERSION, [str(path) for path in paths], _digests(paths), name, settings)
-    measured = _kept({key: name}, lambda _: [_of_task(name, source)])[key]
+    key = digest_of("statistics", VERSION, [str(path) for path in paths], kept_digests(paths), name, settings)
     return [
         Unit(
             f"{name} {split}",
@@ -218,7 +207,7 @@ def task_units(name: str, source: TaskSource) -> list[Unit]:
             named=not has(source.kind, "score"),
             task=name,
         )
-        for split, statistics in zip(SPLITS, measured, strict=True)
+        for split, statistics in _kept([key], lambda _: [_of_task(name, source)])[key].items()
     ]
 
 
@@ -227,30 +216,23 @@ def compact(statistics: Statistics) -> Statistics:
     return statistics | {"positions": {}}
 
 
-def _of_task(name: str, source: TaskSource) -> list[Statistics]:
+def _of_task(name: str, source: TaskSource) -> dict[str, Statistics]:
     examples = find_kind(source.kind, key=f"data.tasks.{name}.kind").read(name, source)
-    written = labels_before(name, source)
-    result = []
-    for split in SPLITS:
-        columns = [column for path, _ in files_of(name, source, split) for column in _columns(path, source)]
-        statistics = measure(_items(getattr(examples, split), examples.labels, source, written), columns=columns)
-        statistics["empty"] += examples.counts.get(f"{split}_rows_empty", 0)
-        result.append(statistics)
+    written, labels, scoring = labels_before(name, source), examples.labels, scoring_for(source.kind, examples.labels)
+    result = {}
+    for part in SPLITS:
+        split, items = getattr(examples, part), list[Item]()
+        for row, (fields, target) in enumerate(zip(split.fields, split.targets, strict=True)):
+            names = scoring.named(target)
+            if labels:
+                names = tuple(labels[int(index)] if index >= 0 else source.outside or "unseen" for index in target)
+            position = split.ids[row] if split.ids else str(row + 1)
+            before = written.get(text_digest(fields)) if written else None
+            items.append(("\n".join(row_texts(source.kind, fields)), position, names, before))
+        columns = [column for path, _ in files_of(name, source, part) for column in _columns(path, source)]
+        result[part] = measure(items, columns=columns)
+        result[part]["empty"] += examples.counts.get(f"{part}_rows_empty", 0)
     return result
-
-
-def _items(
-    split: Split, labels: Sequence[str], source: TaskSource, written: Mapping[bytes, tuple[str, ...]]
-) -> Iterator[Item]:
-    """The rows of a split, with their labels by name."""
-    scoring = scoring_for(source.kind, labels)
-    for row, (fields, target) in enumerate(zip(split.fields, split.targets, strict=True)):
-        names = scoring.named(target)
-        if labels:
-            names = tuple(labels[int(index)] if index >= 0 else source.outside or "unseen" for index in target)
-        text = "\n".join(row_texts(source.kind, fields))
-        before = written.get(text_digest(fields)) if written else None
-        yield text, split.ids[row] if split.ids else str(row + 1), names, before
 
 
 def _columns(path: Path, source: TaskSource | None = None) -> list[str]:
@@ -262,22 +244,15 @@ def _columns(path: Path, source: TaskSource | None = None) -> list[str]:
     return []
 
 
-def _digests(paths: Sequence[Path]) -> list[str]:
-    try:
-        return kept_digests(paths)
-    except OSError as error:
-        raise DataError(f"{error.filename}: cannot be read ({error.strerror})") from error
-
-
-def _kept(items: Mapping[str, T], measured: Callable[[Mapping[str, T]], Iterable[Any]]) -> dict[str, Any]:
+def _kept(keys: Iterable[str], measured: Callable[[Sequence[str]], Iterable[Any]]) -> dict[str, Any]:
     """Key -> statistics: those that an earlier run has kept, and those that are measured now."""
     results = {}
     # The cache only saves time.
-    for key in items:
+    for key in keys:
         with suppress(OSError, ValueError):
             results[key] = json.loads((path := CACHE / f"{key}.json").read_text(encoding="utf-8"))
             path.touch()
-    if missing := {key: item for key, item in items.items() if key not in results}:
+    if missing := [key for key in keys if key not in results]:
         new = dict(zip(missing, measured(missing), strict=True))
         results |= new
         with suppress(OSError, ArtifactError):

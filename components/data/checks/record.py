@@ -76,7 +76,7 @@ def merge(ours: str, theirs: str) -> str:
     return _text(merged)
 
 
-def accept(path: Path, units: Iterable[tuple[Unit, list[str]]], *, reason: str = BY_RULE) -> list[str]:
+def accept(path: Path, units: Iterable[Unit], *, reason: str) -> list[str]:
     """Record versions as accepted, unless they are the last accepted ones already.
 
     Raises:
@@ -85,12 +85,11 @@ def accept(path: Path, units: Iterable[tuple[Unit, list[str]]], *, reason: str =
     record = read(path)
     given = {"time": datetime.now(UTC).isoformat(timespec="seconds"), "by": who(), "reason": reason}
     new: list[str] = []
-    for unit, findings in units:
+    for unit in units:
         versions = record.setdefault(unit.name, [])
         if not versions or versions[-1]["digest"] != unit.digest:
-            files = [digest for _, digest, _ in unit.parts]
-            content = {"findings": findings, "files": files, "statistics": compact(unit.statistics)}
-            versions.append({"digest": unit.digest} | given | content)
+            content = {"findings": list(map(str, unit.findings)), "files": [digest for _, digest, _ in unit.parts]}
+            versions.append({"digest": unit.digest} | given | content | {"statistics": compact(unit.statistics)})
             new.append(unit.name)
     if new:
         path.parent.mkdir(parents=True, exist_ok=True)

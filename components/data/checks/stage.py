@@ -6,13 +6,12 @@ output does not change when a version is accepted, because a version is compared
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from components.core.artifacts import writing
 from components.core.errors import DataError
 from components.data.checks import FILE, KIND, record
-from components.data.checks.compare import Finding, compare, distributions, findings
+from components.data.checks.compare import compare, distributions, findings
 from components.data.checks.measure import Unit, combine, corpus_unit, task_units
 from components.settings.checks import ChecksSettings
 from components.settings.cluster import ClusterSettings
@@ -31,21 +30,6 @@ class ChecksJob(Section):
     cluster: ClusterSettings = ClusterSettings()
 
 
-@dataclass(frozen=True)
-class Checked:
-    """A unit and its violations.
-
-    Attributes:
-        before: the accepted version that it was compared with; None: there is none.
-        accepted: the entry by which this content has been accepted; None: it has not.
-    """
-
-    unit: Unit
-    before: record.Version | None
-    accepted: record.Version | None
-    findings: list[Finding]
-
-
 def checks(job: ChecksJob) -> Path:
     """Compare the data of a run with the last accepted version, and record it as accepted.
 
@@ -54,26 +38,26 @@ def checks(job: ChecksJob) -> Path:
     Raises:
         DataError: the data are invalid, or violate a rule `stop`.
     """
-    checked = check_data(job)
-    refuse(checked)
+    units = check_data(job)
+    refuse(units)
     content = {}
-    for each in checked:
-        before, accepted = each.before, each.accepted
+    for unit in units:
+        before, accepted = unit.before, unit.accepted
         by_a_person = accepted is not None and accepted["reason"] != record.BY_RULE
-        content[each.unit.name] = {
-            "digest": each.unit.digest,
-            "rows": each.unit.statistics["rows"],
+        content[unit.name] = {
+            "digest": unit.digest,
+            "rows": unit.statistics["rows"],
             "compared_with": before and "version of {time} ({by})".format(**before),
             "accepted": "accepted on {time} by {by}: {reason}".format(**accepted) if accepted and by_a_person else None,
-            "findings": [str(finding) for finding in each.findings],
+            "findings": list(map(str, unit.findings)),
         }
     with writing(job.output, kind=KIND) as draft:
         (draft.path / FILE).write_text(json.dumps(content, ensure_ascii=False, indent=1) + "\n", encoding="utf-8")
-    accept(job, checked)
+    accept(job, units)
     return job.output
 
 
-def check_data(job: ChecksJob) -> list[Checked]:
+def check_data(job: ChecksJob) -> list[Unit]:
     """Compare every corpus and split with its last accepted version.
 
     Raises:
@@ -93,42 +77,44 @@ def check_data(job: ChecksJob) -> list[Checked]:
         many = DataError.listing(list(map(str, problems)), what="problem(s) in the data")
         raise many if len(problems) > 1 else problems[0]
     versions = record.read(Path(job.settings.record))
-    return [_checked(unit, units, versions, job.settings) for unit in units]
+    for unit in units:
+        _compare(unit, units, versions, job.settings)
+    return units
 
 
-def _checked(unit: Unit, units: Sequence[Unit], versions: record.Record, settings: ChecksSettings) -> Checked:
+def _compare(unit: Unit, units: Sequence[Unit], versions: record.Record, settings: ChecksSettings) -> None:
     accepted = versions.get(unit.name, [])
     # The last accepted version of another content whose statistics are kept.
-    before = next((each for each in reversed(accepted) if each["digest"] != unit.digest and each["statistics"]), None)
+    others = [each for each in accepted if each["digest"] != unit.digest and each["statistics"]]
+    before = unit.before = others[-1] if others else None
+    unit.accepted = next((each for each in reversed(accepted) if each["digest"] == unit.digest), None)
     old = before and before["statistics"]
     names = None
     if unit.named:
         splits = [each for each in units if each.task == unit.task]
         # The last versions that were accepted: also of a split that has not changed since.
         last = [each["statistics"] for split in splits for each in versions.get(split.name, []) if each["statistics"]]
-        names = (
-            {name for each in last for name in each["classes"]},
-            {name for split in splits for name in split.statistics["classes"]},
-        )
+        labels = [
+            {name for each in of for name in each["classes"]} for of in (last, [each.statistics for each in splits])
+        ]
+        names = labels[0], labels[1]
     compared = compare(unit.statistics, old, names)
-    violations = findings(compared, settings, where=f"{unit.name} ({unit.where}", first=old is None)
+    unit.findings = findings(compared, settings, where=f"{unit.name} ({unit.where}", first=old is None)
     # New files are also compared alone: a few files in another language change the shares of a large corpus little.
     added = [(name, each) for name, digest, each in unit.parts if before and digest not in before["files"]]
     if old and 0 < len(added) < len(unit.parts):
         parts = ", ".join(name for name, _ in added[:3]) + (" ..." if len(added) > 3 else "")
         of_new = distributions(combine([each for _, each in added]), old)
-        violations += findings(of_new, settings, where=f"{unit.name}, new files ({unit.where}: {parts}", first=False)
-    entry = next((each for each in reversed(accepted) if each["digest"] == unit.digest), None)
-    return Checked(unit, before, entry, violations)
+        unit.findings += findings(of_new, settings, where=f"{unit.name}, new files ({unit.where}: {parts}", first=False)
 
 
-def refuse(checked: Sequence[Checked]) -> None:
+def refuse(units: Sequence[Unit]) -> None:
     """Check that no rule `stop` is violated by data that nobody has accepted.
 
     Raises:
         DataError: lists the violations.
     """
-    new = [finding for each in checked if each.accepted is None for finding in each.findings]
+    new = [finding for unit in units if unit.accepted is None for finding in unit.findings]
     if stopping := [f"\n  {finding}" for finding in new if finding.rule == "stop"]:
         raise DataError(
             f"{len(stopping)} violation(s) of the rules for new data{''.join(stopping)}\ncorrect the data; if the "
@@ -136,11 +122,10 @@ def refuse(checked: Sequence[Checked]) -> None:
         )
 
 
-def accept(job: ChecksJob, checked: Sequence[Checked], *, reason: str = record.BY_RULE) -> list[str]:
+def accept(job: ChecksJob, units: Sequence[Unit], *, reason: str = record.BY_RULE) -> list[str]:
     """Record the data as accepted; returns the units that were not the last accepted version already.
 
     Raises:
         ArtifactError: the file of the accepted versions is damaged or cannot be written.
     """
-    versions = [(each.unit, [str(finding) for finding in each.findings]) for each in checked]
-    return record.accept(Path(job.settings.record), versions, reason=reason)
+    return record.accept(Path(job.settings.record), units, reason=reason)

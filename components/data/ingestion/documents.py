@@ -36,8 +36,16 @@ DROPPED_SCHEMA = pa.schema(
     ]
 )
 #: The columns of a key shard that identify the kept document of each key.
-ORIGINS = pa.schema([("id", pa.string()), ("source", pa.string()), ("line", pa.int64())])
-ORIGIN_SCHEMA = ORIGINS.append(pa.field("heldout", pa.bool_()))
+ORIGINS = pa.schema([DROPPED_SCHEMA.field(name) for name in ("id", "source", "line")])
+JUDGED = "judged_row"
+#: Why a document is dropped, in the order in which it is checked, and in words.
+REASONS = {
+    "empty": "dropped: no text is left after cleaning",
+    "too_short": "dropped: it has fewer characters than ingest.min_characters",
+    JUDGED: "dropped: it has the text of a row on which scores are computed, which no language model may read",
+    "exact_duplicate": "dropped as an exact duplicate of {twin}",
+    "near_duplicate": "dropped as a near duplicate (estimated Jaccard similarity {similarity:.2f}) of {twin}",
+}
 # FILE:LINE, FILE#ROW, and the notation of error messages.
 _POSITION = re.compile(r"(?P<file>.+?)(?:[:#]|, (?:line|row) )(?P<line>\d+)")
 # Formats in which a document may span several lines.
@@ -75,7 +83,7 @@ class Outcome:
     """Whether and why a document was kept or dropped.
 
     Attributes:
-        reason: why it was dropped, one of `components.data.ingestion.stage.REASONS`; None if it was kept.
+        reason: why it was dropped, one of `REASONS`; None if it was kept.
         twin: the outcome of the document that a duplicate was compared with.
         similarity: estimated Jaccard similarity to the twin, between 0 and 1.
     """
@@ -94,19 +102,9 @@ class Outcome:
         """What became of it."""
         if self.split is not None:
             return f"kept in the {self.split} split"
-        if self.twin is None:
-            return _REASONS.get(self.reason or "", f"dropped ({self.reason})")
-        kind = "an exact duplicate"
-        if self.reason != "exact_duplicate":
-            kind = f"a near duplicate (estimated Jaccard similarity {self.similarity:.2f})"
-        return f"dropped as {kind} of {self.twin.origin}, which is {self.twin.in_words}"
-
-
-_REASONS = {
-    "empty": "dropped: no text is left after cleaning",
-    "too_short": "dropped: it has fewer characters than ingest.min_characters",
-    "judged_row": "dropped: it has the text of a row on which scores are computed, which no language model may read",
-}
+        twin = self.twin and f"{self.twin.origin}, which is {self.twin.in_words}"
+        words = REASONS.get(self.reason or "", f"dropped ({self.reason})")
+        return words.format(twin=twin, similarity=self.similarity)
 
 
 def what_became_of(directory: Path, document: str) -> list[Outcome]:
@@ -146,7 +144,8 @@ def _at_position(directory: Path, facts: Mapping[str, Any], file: str, line: int
 
 def _rows(directory: Path, facts: Mapping[str, Any], condition: pc.Expression) -> Iterator[dict[str, Any]]:
     for name in (*facts["keys"], DROPPED):
-        for batch in read_batches(directory / name, (DROPPED_SCHEMA if name == DROPPED else ORIGIN_SCHEMA).names):
+        names = DROPPED_SCHEMA.names if name == DROPPED else [*ORIGINS.names, "heldout"]
+        for batch in read_batches(directory / name, names):
             yield from batch.filter(condition).to_pylist()
 
 
@@ -155,18 +154,15 @@ def _look_up(
 ) -> list[Outcome]:
     outcomes: list[Outcome] = []
     for row in _rows(directory, facts, condition):
-        origin = Origin(row["id"], row["source"], row["line"])
-        if "reason" not in row:
+        origin, twin = Origin(*(row[name] for name in Origin._fields)), None
+        if "heldout" in row:
             outcomes.append(Outcome(origin, split="heldout" if row["heldout"] else "train"))
             continue
-        twin = None
         if row["twin"] is not None:
-            other = Origin(row["twin"], row["twin_source"], row["twin_line"])
+            other, before = Origin(row["twin"], row["twin_source"], row["twin_line"]), seen | {origin}
+            same = [pc.field(name) == value for name, value in other._asdict().items()]
             # Two documents of one line have the same origin where a form feed separates them.
-            same = pc.field("id") == other.id
-            same &= (pc.field("source") == other.source) & (pc.field("line") == other.line)
-            before = seen | {origin}
-            twins = [] if other in before else _look_up(directory, facts, same, before)
+            twins = [] if other in before else _look_up(directory, facts, same[0] & same[1] & same[2], before)
             twin = twins[0] if twins else Outcome(other)
         outcomes.append(Outcome(origin, reason=row["reason"], twin=twin, similarity=row["similarity"]))
     return outcomes

@@ -15,79 +15,45 @@ Arrays: n documents, p hash permutations.
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Iterable, Iterator
-from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from contextlib import ExitStack
 from pathlib import Path
-from typing import Final
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import pandas as pd
+import pyarrow as pa
 
-from components.cluster.shards import Work
-from components.data.formats.corpus import read_batches
-from components.data.ingestion.dedup import (
-    PERMUTATIONS,
-    Documents,
-    Flags,
-    Sketches,
-    Words64,
-    band_key,
-    band_rows,
-    unpacked_rows,
-)
+from components.data.ingestion.dedup import Documents, Flags, Sketches, Words64, band_key, band_rows, unpacked_rows
 
 #: Pairs that are verified at once.
 _PAIRS = 50_000
-PAIR: Final = np.dtype([("later", "<i8"), ("earlier", "<i8"), ("similarity", "<f8"), ("exact", "?")])
-Pairs = npt.NDArray[np.void]
 
 
-@dataclass(frozen=True)
-class Part:
-    """Documents of a part: the key of its files in the work folder, and the numbers of its documents."""
-
-    key: str
-    first: int
-    rows: int
-
-    def exact(self, work: Work) -> Words64:
-        """Keys (n, 2) in document order, memory-mapped."""
-        return np.memmap(work.read(f"{self.key}.exact"), np.uint64, "r", shape=(self.rows, 2))
-
-    def sketches(self, work: Work) -> Sketches:
-        """Signatures (n, p) in document order, memory-mapped."""
-        return np.memmap(work.read(f"{self.key}.sketches"), np.uint16, "r", shape=(self.rows, PERMUTATIONS))
-
-
-@contextmanager
-def joined_keys(
-    work: Work, shards: Iterable[Path], parts: Iterable[Part], *, near: bool
-) -> Iterator[tuple[Words64, Sketches]]:
-    """The keys (n, 2) and the signatures (n, p) of all documents, memory-mapped; without `near`, p is 0.
-
-    Args:
-        shards: files with the keys of earlier runs, in order.
-        parts: new documents, at least one.
-    """
-    names = {"exact": "exact", "sketches": "sketch"} if near else {"exact": "exact"}
-    with work.scratch() as folder:
-        with ExitStack() as stack:
-            files = {name: stack.enter_context((folder / name).open("wb")) for name in names}
-            for batch in (batch for path in shards for batch in read_batches(path, [*names.values()])):
-                for file, column in zip(files.values(), batch.columns, strict=True):
-                    file.write(np.ascontiguousarray(unpacked_rows(column, np.uint8)).data)
-            for part in parts:
-                for name, file in files.items():
-                    with work.read(f"{part.key}.{name}").open("rb") as of_part:
-                        shutil.copyfileobj(of_part, file)
-        exact = np.memmap(folder / "exact", np.uint64, "r").reshape(-1, 2)
-        sketches = np.memmap(folder / "sketches", np.uint16, "r").reshape(-1, PERMUTATIONS) if near else None
-        yield exact, np.empty((len(exact), 0), np.uint16) if sketches is None else sketches
+def mapped_keys(batches: Iterable[pa.RecordBatch], folder: Path) -> tuple[Words64, Sketches]:
+    """The keys (n, 2) and the signatures (n, p) of documents, memory-mapped from files that are written to a folder.
+    `batches`: columns `exact` and `sketch`; without the latter, p is 0."""
+    types, count = {"exact": np.uint64, "sketch": np.uint16}, 0
+    with ExitStack() as stack:
+        files = {name: stack.enter_context((folder / name).open("wb")) for name in types}
+        for batch in batches:
+            count += len(batch)
+            for name, column in zip(batch.schema.names, batch.columns, strict=True):
+                files[name].write(unpacked_rows(column, np.uint8).data)
+    # An empty file cannot be mapped.
+    exact, sketches = (
+        np.memmap(folder / name, of, "r").reshape(count, -1)
+        if (folder / name).stat().st_size
+        else np.empty((count, 2), of)
+        for name, of in types.items()
+    )
+    return exact, sketches
 
 
-def find_duplicates(exact: Words64, sketches: Sketches, *, old: int, threshold: float | None) -> tuple[Pairs, Flags]:
+def find_duplicates(
+    exact: Words64, sketches: Sketches, *, old: int, threshold: float | None
+) -> tuple[pd.DataFrame, Flags]:
     """The duplicates among documents, in document order.
 
     Args:
@@ -97,25 +63,22 @@ def find_duplicates(exact: Words64, sketches: Sketches, *, old: int, threshold: 
         threshold: estimated Jaccard similarity from which two documents are near duplicates; None: they are kept.
 
     Returns:
-        Each duplicate with the document that it was compared with (`PAIR`); (n,) whether a document is a duplicate.
+        The number `later` of each duplicate, the number `earlier` of the document that it was compared with, their
+        `similarity`, and whether they are `exact` duplicates; (n,) whether a document is a duplicate.
     """
-    flags = np.zeros(len(exact), dtype=bool)
-    pairs = [np.empty(0, PAIR)]
+    flags, groups = np.zeros(len(exact), dtype=bool), []
 
-    def add(later: Documents, earlier: Documents, similarity: npt.NDArray[np.float64], *, same: bool) -> None:
-        new = np.flatnonzero(later >= old)
-        of_group = np.zeros(len(new), PAIR)
-        of_group["later"], of_group["earlier"], of_group["similarity"] = later[new], earlier[new], similarity[new]
-        of_group["exact"] = same
-        flags[later[new]] = True
-        pairs.append(of_group)
+    def searches() -> Iterator[tuple[Documents, Documents, npt.NDArray[np.float64]]]:
+        later, earlier = _first_of_equal(np.arange(len(exact)), exact.view("V16")[:, 0])
+        yield later, earlier, np.ones(len(later))
+        if threshold:
+            yield from near_pairs(sketches, threshold, rows=band_rows(threshold), flags=flags)
 
-    later, earlier = _first_of_equal(np.arange(len(exact)), exact[:, 0], exact[:, 1])
-    add(later, earlier, np.ones(len(later)), same=True)
-    for found in near_pairs(sketches, threshold, rows=band_rows(threshold), flags=flags) if threshold else ():
-        add(*found, same=False)
-    every = np.concatenate(pairs)
-    return every[np.argsort(every["later"])], flags
+    for number, (later, earlier, similarity) in enumerate(searches()):
+        pairs = pd.DataFrame({"later": later, "earlier": earlier, "similarity": similarity, "exact": number == 0})
+        groups.append(pairs[pairs.later >= old])
+        flags[groups[-1].later] = True
+    return pd.concat(groups).sort_values("later"), flags
 
 
 def near_pairs(
@@ -139,14 +102,8 @@ def near_pairs(
         yield later[alike], earlier[alike], similarity[alike]
 
 
-def _first_of_equal(numbers: Documents, *keys: Words64) -> tuple[Documents, Documents]:
-    """(later, first) of all documents with equal keys; of documents with equal keys, the earliest comes first."""
-    # Both sorts are stable.
-    order = np.argsort(keys[0], kind="stable") if len(keys) == 1 else np.lexsort(keys[::-1])
-    numbers, keys = numbers[order], tuple(column[order] for column in keys)
-    same = np.zeros(len(numbers), dtype=bool)
-    if len(numbers) > 1:
-        same[1:] = np.logical_and.reduce([column[1:] == column[:-1] for column in keys])
-    heads = np.maximum.accumulate(np.where(same, 0, np.arange(len(numbers))))
-    later = np.flatnonzero(same)
-    return numbers[later], numbers[heads[later]]
+def _first_of_equal(numbers: Documents, keys: npt.NDArray[Any]) -> tuple[Documents, Documents]:
+    """(later, first) of all documents with equal keys (n,)."""
+    _, first, group = np.unique(keys, return_index=True, return_inverse=True)
+    later = first[group] != np.arange(len(keys))
+    return numbers[later], numbers[first[group[later]]]

@@ -7,11 +7,12 @@ them and their keys to the work folder; when the duplicates are known, `write_pa
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 import pyarrow as pa
@@ -21,17 +22,8 @@ from components.cluster.shards import Facts, Work
 from components.data.formats.corpus import PAIR_SCHEMA, SCHEMA, SPLITS, ShardWriter
 from components.data.formats.lines import Reading
 from components.data.ingestion.cleaning import clean
-from components.data.ingestion.dedup import (
-    NGRAM,
-    PERMUTATIONS,
-    Shingles,
-    Sketches,
-    Words64,
-    exact_keys,
-    packed_rows,
-)
-from components.data.ingestion.documents import DROPPED_SCHEMA, ORIGIN_SCHEMA, ORIGINS, Origin
-from components.data.ingestion.duplicates import Part
+from components.data.ingestion.dedup import NGRAM, PERMUTATIONS, Shingles, exact_keys, packed_rows
+from components.data.ingestion.documents import DROPPED_SCHEMA, JUDGED, ORIGINS, Origin
 from components.data.ingestion.matching import SEARCH_PERMUTATIONS, HeldOut
 from components.data.ingestion.readers import read_documents
 from components.settings.data import CorpusSource, IngestSettings, ParallelSource
@@ -41,20 +33,11 @@ PART_BYTES = 32_000_000
 COMPRESSION: Final = {".gz": 4, ".zst": 4, ".parquet": 3, ".zip": 4}
 _BATCH_CHARACTERS = 4_000_000
 _BATCH_ROWS = 8_192
-#: Approximate size of a Parquet shard.
-SHARD_BYTES = 32_000_000
-#: Why a document is left out that repeats the text of a judged row (`components.data.tasks.judged`).
-JUDGED: Final = "judged_row"
-
-
-@dataclass(frozen=True)
-class RawFile:
-    """A raw file: its name in the corpus, the name by which a worker reads it, and the number of its documents that
-    earlier runs have read."""
-
-    name: str
-    place: str
-    read: int
+#: Files of a part in the work folder, after its key: the documents and their keys, in the same batches; and what was
+#: left out.
+DOCUMENTS, KEYS, LEFT_OUT = "documents", "keys", "left-out"
+#: A document with its origin, and the reason for which it is left out, or "".
+Read = tuple[Origin, list[str], str]
 
 
 def divided(sizes: Mapping[str, int]) -> Iterator[list[str]]:
@@ -72,138 +55,109 @@ def divided(sizes: Mapping[str, int]) -> Iterator[list[str]]:
         yield part
 
 
+def texts_schema(source: CorpusSource | ParallelSource) -> pa.Schema:
+    return PAIR_SCHEMA if isinstance(source, ParallelSource) else SCHEMA
+
+
+def keys_schema(settings: IngestSettings) -> pa.Schema:
+    """`exact` and `sketch` (`components.data.ingestion.dedup`), the latter to find near duplicates; and the origin."""
+    near = [("sketch", pa.binary(2 * PERMUTATIONS))] if settings.near_duplicates else []
+    return pa.schema([("exact", pa.binary(16)), *near, *ORIGINS])
+
+
 @dataclass(frozen=True)
 class ReadPart:
-    """Inputs of `read_part`; `size`: bytes of the files; `judged`: name of a JSON list of texts whose copies are left
-    out."""
+    """Inputs of `read_part`.
 
-    files: tuple[RawFile, ...]
+    Attributes:
+        files: name in the corpus -> name by which a worker reads the file.
+        read: name in the corpus -> number of its documents that earlier runs have read.
+        judged: name of a JSON list of texts whose copies are left out.
+        size: bytes of the files.
+    """
+
+    files: Mapping[str, str]
+    read: Mapping[str, int]
     source: CorpusSource | ParallelSource
     settings: IngestSettings
-    size: int
     judged: str
-
-
-@dataclass
-class _Writer:
-    """Writes documents and keys of a part, in batches of bounded size."""
-
-    documents: pa.RecordBatchWriter
-    origins: pa.RecordBatchWriter
-    left_out: pa.RecordBatchWriter
-    shingles: Shingles | None
-    judged: HeldOut | None
-    counts: dict[str, int]
-    exact: list[Words64] = field(default_factory=list)
-    sketches: list[Sketches] = field(default_factory=list)
-    waiting: list[tuple[Origin, list[str]]] = field(default_factory=list)
-    dropped: list[tuple[Any, ...]] = field(default_factory=list)
-    size: int = 0
-
-    def add(self, origin: Origin, document: list[str]) -> None:
-        self.waiting.append((origin, document))
-        self.size += sum(map(len, document))
-        if self.size >= _BATCH_CHARACTERS or len(self.waiting) == _BATCH_ROWS:
-            self.flush()
-
-    def drop(self, origin: Origin, reason: str) -> None:
-        self.counts[reason] += 1
-        self.dropped.append((*origin, reason, None, None, None, None))
-        if len(self.dropped) == _BATCH_ROWS:
-            self.flush_dropped()
-
-    def flush(self) -> None:
-        wholes = ["\n".join(texts) for _, texts in self.waiting]
-        sketches = self.shingles.sketches(wholes) if self.shingles and wholes else None
-        copies = self._copies(wholes, sketches)
-        for index in sorted(copies):
-            self.drop(self.waiting[index][0], JUDGED)
-        kept = [index for index in range(len(wholes)) if index not in copies]
-        if kept:
-            self.waiting, wholes = [self.waiting[index] for index in kept], [wholes[index] for index in kept]
-            origins, all_texts = zip(*self.waiting, strict=True)
-            self.exact.append(exact_keys(wholes))
-            if sketches is not None:
-                self.sketches.append(sketches[kept])
-            ids, sources, lines = zip(*origins, strict=True)
-            texts, *targets = zip(*all_texts, strict=True)
-            columns = [ids, texts, sources, *targets, lines]
-            batch = pa.record_batch(columns, schema=_draft_schema(pairs=bool(targets)))
-            self.documents.write_batch(batch)
-            self.origins.write_batch(batch.select(Origin._fields))
-        self.waiting.clear()
-        self.size = 0
-
-    def _copies(self, wholes: list[str], sketches: Sketches | None) -> set[int]:
-        """The indices of the waiting documents that repeat a judged text; of a pair, on either side."""
-        if self.judged is None or not wholes:
-            return set()
-        sides = [*zip(*(texts for _, texts in self.waiting), strict=True)]
-        if len(sides) == 1:
-            return self.judged.copies(wholes, sketches)
-        return {index for side in sides for index in self.judged.copies(side)}
-
-    def flush_dropped(self) -> None:
-        if self.dropped:
-            columns = [list(column) for column in zip(*self.dropped, strict=True)]
-            self.left_out.write_batch(pa.record_batch(columns, schema=DROPPED_SCHEMA))
-        self.dropped.clear()
-
-
-def _draft_schema(*, pairs: bool) -> pa.Schema:
-    return (PAIR_SCHEMA if pairs else SCHEMA).append(pa.field("line", pa.int64()))
+    size: int
 
 
 def read_part(item: ReadPart, key: str, work: Work) -> Facts:
-    """Read and clean the documents of a part: `documents`, `origins` and `left-out` are Arrow streams, `exact` and
-    `sketches` their keys and signatures. Returns the number of documents as `rows`, of those left out by reason, and of
-    documents, bytes, replaced bytes and lines of each file.
+    """Read and clean the documents of a part. Returns the number of documents as `rows`, of those left out by reason,
+    and of documents, bytes, replaced bytes and lines of each file.
 
     Raises:
         DataError: a raw file is damaged.
     """
     near = item.settings.near_duplicates
     shingles = Shingles(ngram=NGRAM, permutations=PERMUTATIONS) if near else None
-    pairs = isinstance(item.source, ParallelSource)
-    texts = json.loads(work.read(item.judged).read_text(encoding="utf-8"))
-    judged = HeldOut(texts, permutations=PERMUTATIONS if near else SEARCH_PERMUTATIONS) if texts else None
-    counts: Facts = {"rows": 0, "dropped": {"empty": 0, "too_short": 0, JUDGED: 0}, "files": {}}
+    held = json.loads(work.read(item.judged).read_text(encoding="utf-8"))
+    judged = HeldOut(held, permutations=PERMUTATIONS if near else SEARCH_PERMUTATIONS) if held else None
+    schemas = {DOCUMENTS: texts_schema(item.source), KEYS: keys_schema(item.settings), LEFT_OUT: DROPPED_SCHEMA}
+    files: dict[str, list[int]] = {}
+    dropped, rows = Counter[str](), 0
     with work.scratch() as folder:
         with ExitStack() as stack:
-            streams = {"documents": _draft_schema(pairs=pairs), "origins": ORIGINS, "left-out": DROPPED_SCHEMA}
-            documents, origins, left_out = (
-                stack.enter_context(pa.ipc.new_stream(stack.enter_context(pa.OSFile(str(folder / name), "wb")), schema))
-                for name, schema in streams.items()
-            )
-            writer = _Writer(documents, origins, left_out, shingles, judged, counts["dropped"])
-            for file in item.files:
-                counts["files"][file.name] = _read_file(file, item, work, writer, counts)
-            writer.flush()
-            writer.flush_dropped()
-        exact = np.concatenate([np.empty((0, 2), np.uint64), *writer.exact])
-        counts["rows"] = len(exact)
-        exact.tofile(folder / "exact")
-        if near:
-            np.concatenate([np.empty((0, PERMUTATIONS), np.uint16), *writer.sketches]).tofile(folder / "sketches")
-        for name in (*streams, "exact", *(["sketches"] if near else [])):
+            streams = {
+                name: stack.enter_context(
+                    pa.ipc.new_stream(stack.enter_context(pa.OSFile(str(folder / name), "wb")), of)
+                )
+                for name, of in schemas.items()
+            }
+            for batch in _batched(_documents(item, work, files)):
+                left_out = [(*origin, reason, None, None, None, None) for origin, _, reason in batch if reason]
+                documents = [(origin, texts) for origin, texts, reason in batch if not reason]
+                wholes = ["\n".join(texts) for _, texts in documents]
+                sketches = shingles.sketches(wholes) if shingles else None
+                copies: set[int] = set()
+                if judged and documents:
+                    # Of a pair, on either side.
+                    sides = [*zip(*(texts for _, texts in documents), strict=True)]
+                    alone = len(sides) == 1
+                    copies.update(*(judged.copies(side, sketches if alone else None) for side in sides))
+                left_out += [(*documents[index][0], JUDGED, None, None, None, None) for index in sorted(copies)]
+                kept = [index for index in range(len(documents)) if index not in copies]
+                if left_out:
+                    streams[LEFT_OUT].write_batch(pa.record_batch([*zip(*left_out, strict=True)], DROPPED_SCHEMA))
+                if kept:
+                    ids, sources, lines = zip(*(documents[index][0] for index in kept), strict=True)
+                    first, *second = zip(*(documents[index][1] for index in kept), strict=True)
+                    streams[DOCUMENTS].write_batch(pa.record_batch([ids, first, sources, *second], schemas[DOCUMENTS]))
+                    keys = [packed_rows(exact_keys([wholes[index] for index in kept]))]
+                    keys += [] if sketches is None else [packed_rows(sketches[kept])]
+                    streams[KEYS].write_batch(pa.record_batch([*keys, ids, sources, lines], schemas[KEYS]))
+                rows += len(kept)
+                dropped.update(row[3] for row in left_out)
+        for name in streams:
             work.put(folder / name, f"{key}.{name}")
-    return counts
+    return {"rows": rows, "dropped": dropped, "files": files}
 
 
-def _read_file(file: RawFile, item: ReadPart, work: Work, writer: _Writer, counts: Facts) -> list[int]:
-    reading, read, settings = Reading(), 0, item.settings
-    for number, raw, row_id in read_documents(work.read(file.place), item.source, reading):
-        read += 1
-        if read <= file.read:
-            continue
-        document = [clean(text, strip_markup=settings.strip_markup) for text in raw]
-        origin = Origin(row_id or f"{file.name}:{number}", file.name, number)
-        if all(document) and len(document[0]) >= settings.min_characters:
-            writer.add(origin, document)
-        else:
-            reason = "too_short" if all(document) else "empty"
-            writer.drop(origin, reason)
-    return [read, reading.text_bytes, reading.bad_bytes, reading.bad_lines]
+def _documents(item: ReadPart, work: Work, files: dict[str, list[int]]) -> Iterator[Read]:
+    """The new documents of the files, cleaned; adds the numbers of each file to `files`."""
+    for name, place in item.files.items():
+        reading, read = Reading(), 0
+        for number, raw, row_id in read_documents(work.read(place), item.source, reading):
+            read += 1
+            if read > item.read[name]:
+                texts = [clean(text, strip_markup=item.settings.strip_markup) for text in raw]
+                short = "too_short" if len(texts[0]) < item.settings.min_characters else ""
+                yield Origin(row_id or f"{name}:{number}", name, number), texts, short if all(texts) else "empty"
+        files[name] = [read, reading.text_bytes, reading.bad_bytes, reading.bad_lines]
+
+
+def _batched(documents: Iterable[Read]) -> Iterator[list[Read]]:
+    batch, size = list[Read](), 0
+    for document in documents:
+        batch.append(document)
+        size += sum(map(len, document[1]))
+        if size >= _BATCH_CHARACTERS or len(batch) == _BATCH_ROWS:
+            yield batch
+            batch, size = [], 0
+    if batch:
+        yield batch
 
 
 @dataclass(frozen=True)
@@ -211,74 +165,52 @@ class WritePart:
     """Inputs of `write_part`.
 
     Attributes:
-        flags: name of a file with a byte per document: whether it is a duplicate.
-        heldout: share of the documents that are held out, chosen by the hash of each document's text alone.
-        also: number within the part of a further held-out document; -1: none.
-        bytes: size of a shard.
+        key: of the part.
+        splits: name of a file with a byte per document: the index of its split in `SPLITS`; -1: it is a duplicate.
+        size: bytes of a shard.
     """
 
-    part: Part
-    flags: str
-    heldout: float
-    also: int
-    near: bool
-    pairs: bool
-    bytes: int
+    key: str
+    splits: str
+    source: CorpusSource | ParallelSource
+    settings: IngestSettings
+    size: int
 
 
 def write_part(item: WritePart, key: str, work: Work) -> Facts:
     """Write the kept documents of a part to shards of their split, and their keys and origins to key shards. Returns
-    the names of the shards by prefix, and their sizes and digests as in a manifest; numbers; `least`: the smallest hash
-    of a kept document, and the number of the document within the part."""
-    part, schema = item.part, PAIR_SCHEMA if item.pairs else SCHEMA
-    keys = [("exact", pa.binary(16))] + ([("sketch", pa.binary(2 * PERMUTATIONS))] if item.near else [])
-    key_schema = pa.schema([*keys, *ORIGIN_SCHEMA])
-    kept = ~np.fromfile(work.read(item.flags), bool)
-    exact = part.exact(work)
-    sketches = part.sketches(work) if item.near else None
-    held = exact[:, 0] < np.uint64(min(int(item.heldout * 2**64), 2**64 - 1))
-    if item.also >= 0:
-        held[item.also] = True
-    facts: Facts = {"kept": int(kept.sum()), "heldout": int((kept & held).sum()), "characters": 0, "least": None}
-    if kept.any():
-        least = int(np.flatnonzero(kept)[np.argmin(exact[kept, 0])])
-        facts["least"] = [int(exact[least, 0]), least]
+    the names of the shards by prefix, their sizes and digests as in a manifest, and numbers of documents and
+    characters."""
+    schema = keys_schema(item.settings).append(pa.field("heldout", pa.bool_()))
+    splits, first, characters = np.fromfile(work.read(item.splits), np.int8), 0, 0
     with work.scratch() as folder:
-        writers = {name: ShardWriter(folder, name, schema=schema, limit=item.bytes) for name in SPLITS}
-        key_writer = ShardWriter(folder, "keys", schema=key_schema, limit=item.bytes)
-        position = 0
-        for batch in _batches(work.read(f"{part.key}.documents")):
-            rows = slice(position, position + batch.num_rows)
-            position = rows.stop
-            for split, writer in writers.items():
-                mask = kept[rows] & (held[rows] if split == "heldout" else ~held[rows])
-                chosen = batch.filter(pa.array(mask)).select(schema.names)
-                writer.write(chosen)
-                for column in chosen.columns[1:2] + chosen.columns[3:]:
-                    facts["characters"] += pc.sum(pc.utf8_length(column)).as_py() or 0
-            columns = [packed_rows(exact[rows][kept[rows]])]
-            if sketches is not None:
-                columns.append(packed_rows(sketches[rows][kept[rows]]))
-            chosen = batch.select(Origin._fields).filter(pa.array(kept[rows])).columns
-            heldout = pa.array(held[rows][kept[rows]])
-            key_writer.write(pa.record_batch([*columns, *chosen, heldout], schema=key_schema))
-        shards = {name: writer.close() for name, writer in (*writers.items(), ("keys", key_writer))}
-        facts["shards"] = shards
-        facts["files"] = {
-            name: entry for writer in (*writers.values(), key_writer) for name, entry in writer.files.items()
+        writers = {
+            name: ShardWriter(
+                folder, name, schema=schema if name == KEYS else texts_schema(item.source), limit=item.size
+            )
+            for name in (*SPLITS, KEYS)
         }
-        for name in facts["files"]:
+        for texts, keys in zip(written(work, item.key, DOCUMENTS), written(work, item.key, KEYS), strict=True):
+            of_batch = splits[first : first + len(texts)]
+            first += len(texts)
+            for number, split in enumerate(SPLITS):
+                chosen = texts.filter(pa.array(of_batch == number))
+                writers[split].write(chosen)
+                for column in chosen.columns[1:2] + chosen.columns[3:]:
+                    characters += pc.sum(pc.utf8_length(column)).as_py() or 0
+            every = pa.record_batch([*keys.columns, pa.array(of_batch == SPLITS.index("heldout"))], schema)
+            writers[KEYS].write(every.filter(pa.array(of_batch >= 0)))
+        shards = {name: writer.close() for name, writer in writers.items()}
+        files = {name: entry for writer in writers.values() for name, entry in writer.files.items()}
+        for name in files:
             work.put(folder / name, name)
-    return facts
+    heldout = int((splits == SPLITS.index("heldout")).sum())
+    counts = {"kept": int((splits >= 0).sum()), "heldout": heldout, "characters": characters}
+    return {"counts": counts, "shards": shards, "files": files}
 
 
-def _batches(path: Path) -> Iterator[pa.RecordBatch]:
+def written(work: Work, key: str, name: str) -> Iterator[pa.RecordBatch]:
+    """The batches of a file that the step `read_part` with this key has written."""
     # Read, not memory-mapped: mapped pages count as resident memory of the process.
-    with pa.OSFile(str(path)) as source, pa.ipc.open_stream(source) as reader:
+    with pa.OSFile(str(work.read(f"{key}.{name}"))) as source, pa.ipc.open_stream(source) as reader:
         yield from reader
-
-
-def written(work: Work, keys: Iterable[str], name: str) -> Iterator[pa.RecordBatch]:
-    """A stream that the steps `read_part` with these keys have written, such as `left-out` or `origins`."""
-    for key in keys:
-        yield from _batches(work.read(f"{key}.{name}"))

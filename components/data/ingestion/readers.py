@@ -2,7 +2,7 @@
 can have; plain, .gz or .zst."""
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
@@ -19,35 +19,22 @@ TEXT_DOCUMENT_CHARACTERS = 100_000
 _WIKITEXT_TITLE = re.compile(r"\s?= [^=].* =\s*")
 
 
-def document_ends() -> Callable[[str, int], bool]:
-    """Whether a document of a text file ends before a line, by the lines so far and the characters of the document.
-
-    It ends at two consecutive empty lines; in files with WikiText titles (` = Title = `), before each title instead.
-    Beyond 100,000 characters it ends at the next empty line, beyond 200,000 at the next line.
-    """
-    empty, titled = 0, False
-
-    def ends(line: str, size: int) -> bool:
-        nonlocal empty, titled
-        blank = not line.strip()
-        empty = empty + 1 if blank else 0
-        title = _WIKITEXT_TITLE.fullmatch(line) is not None
-        titled = titled or title
-        full = size >= TEXT_DOCUMENT_CHARACTERS and (blank or size >= 2 * TEXT_DOCUMENT_CHARACTERS)
-        return title or full or (empty == 2 and not titled)
-
-    return ends
-
-
 def text_documents(path: Path, reading: Reading) -> Iterator[tuple[int, str]]:
-    """Documents of a text file, in order, each numbered by its first line. A document ends as `document_ends` says, and
-    at a form feed."""
+    """Documents of a text file, in order, each numbered by its first line.
+
+    A document ends at a form feed, and at two consecutive empty lines; in files with WikiText titles (` = Title = `),
+    before each title instead. Beyond 100,000 characters it ends at the next empty line, beyond 200,000 at the next
+    line.
+    """
     parts: list[str] = []
-    start, size, ends = 1, 0, document_ends()
+    start, size, empty, titled = 1, 0, 0, False
     for number, line in lines(path, reading):
-        apart = ends(line, size)
+        blank, title = not line.strip(), _WIKITEXT_TITLE.fullmatch(line) is not None
+        empty, titled = empty + 1 if blank else 0, titled or title
+        full = size >= TEXT_DOCUMENT_CHARACTERS and (blank or size >= 2 * TEXT_DOCUMENT_CHARACTERS)
+        ends = title or full or (empty == 2 and not titled)
         for index, piece in enumerate(line.split("\f")):
-            if parts and (apart or index > 0):
+            if parts and (ends or index > 0):
                 yield start, "\n".join(parts)
                 parts, size = [], 0
             if not parts:

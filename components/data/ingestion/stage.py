@@ -7,37 +7,25 @@ documents. Parts are steps that may run at the same time (`components.cluster.sh
 
 import hashlib
 import json
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
-from itertools import chain
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
+import pandas as pd
 import pyarrow as pa
-import pyarrow.parquet as pq
 from pydantic import Field
 
-from components.cluster.shards import Steps, Work, digest_of, sharded
-from components.core.artifacts import Draft, digest_file, digest_text, write_atomic, writing
+from components.cluster.shards import Facts, Steps, Work, digest_of, sharded
+from components.core.artifacts import Draft, digest_file, digest_text, flatten, write_atomic, writing
 from components.core.digests import kept_digests
 from components.core.errors import DataError
 from components.core.progress import Progress
 from components.data.formats.corpus import KIND, SPLITS, previous, read_batches
-from components.data.ingestion.dedup import Flags
-from components.data.ingestion.documents import DROPPED_SCHEMA, Origin, dropped_writer
-from components.data.ingestion.duplicates import PAIR, Pairs, Part, find_duplicates, joined_keys
-from components.data.ingestion.parts import (
-    JUDGED,
-    SHARD_BYTES,
-    RawFile,
-    ReadPart,
-    WritePart,
-    divided,
-    read_part,
-    write_part,
-    written,
-)
+from components.data.ingestion.documents import DROPPED_SCHEMA, JUDGED, REASONS, Origin, dropped_writer
+from components.data.ingestion.duplicates import find_duplicates, mapped_keys
+from components.data.ingestion.parts import KEYS, LEFT_OUT, ReadPart, WritePart, divided, read_part, write_part, written
 from components.data.ingestion.readers import raw_files
 from components.data.tasks.judged import read_judged
 from components.settings.cluster import ClusterSettings
@@ -47,8 +35,8 @@ from components.settings.section import Section
 
 #: Incremented when the same raw text and settings give other documents or files; older corpora are then rewritten.
 VERSION = 4
-#: Reasons for which a document is dropped, in the order in which they are checked.
-REASONS = ("empty", "too_short", JUDGED, "exact_duplicate", "near_duplicate")
+#: Approximate size of a Parquet shard.
+SHARD_BYTES = 32_000_000
 
 
 class IngestJob(Section):
@@ -71,38 +59,19 @@ class IngestJob(Section):
     rebuild: str = ""
 
 
+class RawFile(NamedTuple):
+    """A raw file: its name in the corpus, path, digest, and bytes."""
+
+    name: str
+    path: Path
+    digest: str
+    size: int
+
+
 _JUDGED = (
     "rows of dev, of test and of the label budgets are no text for a language model, because scores are computed on "
     "them; name further text in data.unlabelled, or budgets that leave rows of train (data.tasks.NAME.budgets)"
 )
-
-
-@dataclass
-class Counts:
-    """Totals over all runs that have added to the corpus: documents, characters, bytes, lines and files."""
-
-    documents: int = 0
-    kept: int = 0
-    heldout: int = 0
-    characters: int = 0
-    raw_bytes: int = 0
-    bad_bytes: int = 0
-    bad_lines: int = 0
-    files: int = 0
-    dropped: dict[str, int] = field(default_factory=lambda: dict.fromkeys(REASONS, 0))
-
-    def metrics(self) -> dict[str, int]:
-        """The counts as one flat mapping, for metrics.json."""
-        numbers = {name: value for name, value in vars(self).items() if name != "dropped"}
-        return numbers | {f"dropped_{reason}": count for reason, count in self.dropped.items()}
-
-    def __str__(self) -> str:
-        dropped = [f"{number:,} {reason.replace('_', ' ')}" for reason, number in self.dropped.items() if number]
-        return (
-            f"{self.documents:,} documents read, {self.kept:,} kept, {self.heldout:,} of them held out"
-            + (f"; dropped: {', '.join(dropped)}" if dropped else "")
-            + (f"; {self.bad_bytes:,} bytes that are not UTF-8 were replaced" if self.bad_bytes else "")
-        )
 
 
 def ingest(job: IngestJob) -> Path:
@@ -118,35 +87,34 @@ def ingest(job: IngestJob) -> Path:
     files, ignored = raw_files(Path(job.source.path))
     root = Path(job.source.path) if Path(job.source.path).is_dir() else Path(job.source.path).parent
     paths = {path.relative_to(root).as_posix(): path for path in files}
-    try:
-        digests = dict(zip(paths, kept_digests(list(paths.values())), strict=True))
-    except OSError as error:
-        raise DataError(f"{error.filename}: cannot be read ({error.strerror})") from error
+    digests = dict(zip(paths, kept_digests(files), strict=True))
     columns = [job.source.text] if isinstance(job.source, CorpusSource) else [job.source.source, job.source.target]
-    texts = json.dumps(read_judged(job.judged.values()))
+    judged = json.dumps(read_judged(job.judged.values()))
     recipe = {
-        "judged": digest_text(texts),
+        "judged": digest_text(judged),
         "version": VERSION,
         "settings": job.settings.model_dump(mode="json"),
         "columns": [*columns, job.source.id],
     }
     before = previous(job.output)
-    if before is None:
-        reason = "first run"
-    elif job.rebuild:
-        reason = f"requested: {job.rebuild}"
-    else:
-        reason = _reason_to_rewrite(before, recipe, paths, digests)
-    if before is not None and not reason and before["files"] == digests:
-        return job.output
+    reason = _reason_to_write(before, recipe, paths, digests, rebuild=job.rebuild)
     keep = before if not reason else None
-    new = {name: path for name, path in paths.items() if keep is None or keep["files"].get(name) != digests[name]}
-    size = sum(path.stat().st_size for path in new.values())
+    if keep and keep["files"] == digests:
+        return job.output
+    new = [
+        RawFile(name, path, digests[name], path.stat().st_size)
+        for name, path in paths.items()
+        if keep is None or keep["files"].get(name) != digests[name]
+    ]
     with (
-        sharded(job.output, settings=job.cluster, size=size) as steps,
+        sharded(job.output, settings=job.cluster, size=sum(file.size for file in new)) as steps,
         writing(job.output, kind=KIND, keep=keep is not None) as draft,
     ):
-        _Run(job, draft, keep, steps, stored(steps.work, texts.encode())).add(new, digests)
+        # Raw file -> its documents, bytes, replaced bytes and lines; names of shards; numbers: over all runs.
+        counts = {"kept": 0, "heldout": 0, "characters": 0, "dropped": dict.fromkeys(REASONS, 0)}
+        draft.facts |= {"file_counts": {}, "shards": {split: [] for split in SPLITS}, "keys": [], "counts": counts}
+        draft.facts |= {name: keep[name] for name in draft.facts} if keep else {}
+        _add(job, draft, steps, new, judged)
         draft.facts |= {
             "corpus": job.name,
             "recipe": recipe,
@@ -154,17 +122,21 @@ def ingest(job: IngestJob) -> Path:
             "ignored": [path.relative_to(root).as_posix() for path in ignored],
             "rewritten": reason or None,
         }
-        print(f"ingest {job.name}: {Counts(**draft.facts['counts'])}")
+        print(f"ingest {job.name}: {_in_words(draft.facts['counts'])}")
     return job.output
 
 
-def _reason_to_rewrite(
-    before: dict[str, Any], recipe: dict[str, Any], paths: dict[str, Path], digests: dict[str, str]
+def _reason_to_write(
+    before: Facts | None, recipe: Facts, paths: Mapping[str, Path], digests: Mapping[str, str], *, rebuild: str
 ) -> str:
+    """Why the whole corpus is written; empty: what there is stays."""
+    if before is None:
+        return "first run"
+    if rebuild:
+        return f"requested: {rebuild}"
     if before["recipe"].get("version") != recipe["version"]:
         return "written by another version"
-    if before["recipe"] != recipe:
-        changed = sorted(key for key, value in recipe.items() if before["recipe"][key] != value)
+    if changed := [key for key, value in recipe.items() if before["recipe"].get(key) != value]:
         return "texts of judged rows changed" if changed == ["judged"] else "settings changed"
     for name, digest in before["files"].items():
         if name not in digests:
@@ -186,127 +158,106 @@ def _was_extended(path: Path, size: int, digest: str) -> bool:
     return last.endswith(b"\n") and start.hexdigest() == digest
 
 
-class _Run:
-    """One run over new raw files. Documents of earlier runs are only compared with, never dropped."""
+def _in_words(counts: Mapping[str, Any]) -> str:
+    dropped = [f"{number:,} {reason.replace('_', ' ')}" for reason, number in counts["dropped"].items() if number]
+    return (
+        "{documents:,} documents read, {kept:,} kept, {heldout:,} of them held out".format(**counts)
+        + (f"; dropped: {', '.join(dropped)}" if dropped else "")
+        + (f"; {counts['bad_bytes']:,} bytes that are not UTF-8 were replaced" if counts["bad_bytes"] else "")
+    )
 
-    def __init__(self, job: IngestJob, draft: Draft, before: dict[str, Any] | None, steps: Steps, judged: str) -> None:
-        self.job, self.draft, self.steps, self.judged = job, draft, steps, judged
-        #: Raw file -> its documents, bytes, replaced bytes and lines.
-        self.files: dict[str, list[int]] = dict(before["file_counts"]) if before else {}
-        self.shards: dict[str, list[str]] = before["shards"] if before else {split: [] for split in SPLITS}
-        self.key_shards: list[str] = before["keys"] if before else []
-        self.counts = Counts(**before["counts"]) if before else Counts()
-        self.near = job.settings.near_duplicates
 
-    def add(self, files: Mapping[str, Path], digests: Mapping[str, str]) -> None:
-        """Read, compare and write; leaves shards, keys, dropped.parquet, metrics.json and facts in the draft."""
-        keys, parts = self._read(files, digests)
-        shards, work, new = (
-            [self.draft.path / name for name in self.key_shards],
-            self.steps.work,
-            sum(part.rows for part in parts),
+def _add(job: IngestJob, draft: Draft, steps: Steps, files: Sequence[RawFile], judged: str) -> None:
+    """Read, compare and write new raw files. Documents of earlier runs are only compared with, never dropped."""
+    counts, old = draft.facts["counts"], [draft.path / name for name in draft.facts["keys"]]
+    parts = _read(job, draft.facts, steps, files, judged)
+
+    def keys(columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        """Of all documents, in order."""
+        for path in old:
+            yield from read_batches(path, list(columns))
+        for key in parts:
+            yield from (batch.select(columns) for batch in written(steps.work, key, KEYS))
+
+    pairs, splits = _compared(job, draft, steps.work, keys, new=sum(parts.values()))
+    counts["dropped"]["exact_duplicate"] += int(pairs.exact.sum())
+    counts["dropped"]["near_duplicate"] += int((~pairs.exact).sum())
+    _write(job, draft, steps, parts, splits)
+    with dropped_writer(draft.path) as writer:
+        for key in parts:
+            for batch in written(steps.work, key, LEFT_OUT):
+                writer.write_batch(batch)
+        if len(pairs):
+            writer.write_table(_rows_of(pairs, keys(Origin._fields)))
+    totals = np.sum([[*read, 1] for read in draft.facts["file_counts"].values()], axis=0).tolist()
+    counts |= dict(zip(("documents", "raw_bytes", "bad_bytes", "bad_lines", "files"), totals, strict=True))
+    if counts["kept"] < 2 or counts["kept"] == counts["heldout"]:
+        raise DataError(
+            f"{job.source.path}: {_in_words(counts)}; a corpus needs at least 2 different documents, one of them "
+            "to train on; a document is a line in jsonl, a row in csv, tsv or parquet, and in txt a block of text "
+            "followed by two empty lines" + ("; " + _JUDGED if counts["dropped"][JUDGED] else "")
         )
-        pairs, flags = np.empty(0, PAIR), np.empty(0, bool)
-        if new:
-            with joined_keys(work, shards, parts, near=self.near is not None) as (exact, sketches):
-                threshold = self.near.threshold if self.near else None
-                pairs, flags = find_duplicates(exact, sketches, old=len(exact) - new, threshold=threshold)
-        equal = int(pairs["exact"].sum())
-        self.counts.dropped["exact_duplicate"] += equal
-        self.counts.dropped["near_duplicate"] += len(pairs) - equal
-        self._write(parts, flags[len(flags) - new :])
-        with dropped_writer(self.draft.path) as dropped:
-            for batch in written(work, keys, "left-out"):
-                dropped.write_batch(batch)
-            if len(pairs):
-                old = (batch for path in shards for batch in read_batches(path, list(Origin._fields)))
-                dropped.write_batch(_rows_of(pairs, chain(old, written(work, keys, "origins"))))
-        if self.counts.kept < 2 or self.counts.kept == self.counts.heldout:
-            raise DataError(
-                f"{self.job.source.path}: {self.counts}; a corpus needs at least 2 different documents, one of them "
-                "to train on; a document is a line in jsonl, a row in csv, tsv or parquet, and in txt a block of text "
-                "followed by two empty lines" + ("; " + _JUDGED if self.counts.dropped[JUDGED] else "")
-            )
-        self.draft.facts |= {"shards": self.shards, "keys": self.key_shards, "counts": vars(self.counts)}
-        self.draft.facts |= {"file_counts": self.files}
-        write_atomic(self.draft.path / "metrics.json", json.dumps(self.counts.metrics(), indent=1) + "\n")
+    numbers = {name.replace(".", "_"): number for name, number in flatten(counts)}
+    # The earlier file may be a hard link into a complete corpus: it is replaced.
+    write_atomic(draft.path / "metrics.json", json.dumps(numbers, indent=1) + "\n")
 
-    def _read(self, files: Mapping[str, Path], digests: Mapping[str, str]) -> tuple[list[str], list[Part]]:
-        """Read the documents of the files; returns the keys of the steps and the parts."""
-        job, items = self.job, {}
-        sizes = {name: path.stat().st_size for name, path in files.items()}
-        for names in divided(sizes):
-            raw = tuple(
-                RawFile(
-                    name,
-                    self.steps.work.publish(files[name], f"{digests[name][:32]}-{files[name].name}"),
-                    self.files[name][0] if name in self.files else 0,
-                )
-                for name in names
-            )
-            content = [[file.name, digests[file.name], file.read] for file in raw]
-            source = job.source.model_dump(mode="json", exclude={"path"})
-            settings = job.settings.model_dump(mode="json")
-            key = digest_of("read", VERSION, job.code, content, source, settings, self.judged)
-            items[key] = ReadPart(raw, job.source, job.settings, sum(sizes[name] for name in names), self.judged)
-        with Progress(f"ingest {job.name}", total=sum(sizes.values()) / 1e6, unit="MB") as bar:
-            results = self.steps.map(read_part, items, advance=lambda item: bar.advance(item.size / 1e6))
-        parts = []
-        number = sum(pq.read_metadata(self.draft.path / name).num_rows for name in self.key_shards)
-        for key, facts in zip(items, results, strict=True):
-            parts.append(Part(key, number, facts["rows"]))
-            number += facts["rows"]
-            for name, read in facts["files"].items():
-                self._count(name, read)
-            for reason, count in facts["dropped"].items():
-                self.counts.dropped[reason] += count
-        return list(items), parts
 
-    def _count(self, name: str, read: list[int]) -> None:
-        counts, before = self.counts, self.files.get(name)
-        self.files[name] = read
-        names = ("documents", "raw_bytes", "bad_bytes", "bad_lines")
-        for key, number, earlier in zip(names, read, before or [0] * 4, strict=True):
-            setattr(counts, key, getattr(counts, key) + number - earlier)
-        counts.files += before is None
+def _read(job: IngestJob, facts: Facts, steps: Steps, files: Sequence[RawFile], judged: str) -> dict[str, int]:
+    """Read the documents of the files; the key of each part -> its documents."""
+    items, texts, new = {}, stored(steps.work, judged.encode()), {file.name: file for file in files}
+    source, settings = job.source.model_dump(mode="json", exclude={"path"}), job.settings.model_dump(mode="json")
+    for names in divided({file.name: file.size for file in files}):
+        part = [new[name] for name in names]
+        read = {file.name: facts["file_counts"].get(file.name, [0])[0] for file in part}
+        places = {file.name: steps.work.publish(file.path, f"{file.digest[:32]}-{file.path.name}") for file in part}
+        content = [[file.name, file.digest, read[file.name]] for file in part]
+        key = digest_of("read", VERSION, job.code, content, source, settings, texts)
+        items[key] = ReadPart(places, read, job.source, job.settings, texts, sum(file.size for file in part))
+    with Progress(f"ingest {job.name}", total=sum(file.size for file in files) / 1e6, unit="MB") as bar:
+        results = steps.map(read_part, items, advance=lambda item: bar.advance(item.size / 1e6))
+    for result in results:
+        facts["file_counts"] |= result["files"]
+        for reason, number in result["dropped"].items():
+            facts["counts"]["dropped"][reason] += number
+    return {key: result["rows"] for key, result in zip(items, results, strict=True)}
 
-    def _write(self, parts: Sequence[Part], flags: Flags) -> None:
-        """Write the kept documents."""
-        items, first = {}, 0
-        for part in (part for part in parts if part.rows):
-            item = WritePart(
-                part,
-                stored(self.steps.work, flags[first : first + part.rows].tobytes()),
-                self.job.settings.heldout,
-                also=-1,
-                near=self.near is not None,
-                pairs=isinstance(self.job.source, ParallelSource),
-                bytes=SHARD_BYTES,
-            )
-            items[self._key(item)] = item
-            first += part.rows
-        results = dict(zip(items, self.steps.map(write_part, items), strict=True))
-        heldout = self.shards["heldout"] or any(facts["heldout"] for facts in results.values())
-        least = [(*facts["least"], key) for key, facts in results.items() if facts["least"]]
-        if self.job.settings.heldout > 0 and least and not heldout:
+
+def _compared(
+    job: IngestJob, draft: Draft, work: Work, keys: Callable[[Sequence[str]], Iterator[pa.RecordBatch]], *, new: int
+) -> tuple[pd.DataFrame, npt.NDArray[np.int8]]:
+    """The duplicates among the documents (`find_duplicates`), and the split of each of the `new` ones, the last: its
+    index in `SPLITS`, -1 for duplicates. The hash of a document's text alone chooses what is held out."""
+    near, share = job.settings.near_duplicates, job.settings.heldout
+    threshold = near.threshold if near else None
+    with work.scratch() as folder:
+        exact, sketches = mapped_keys(keys(["exact", "sketch"] if near else ["exact"]), folder)
+        pairs, flags = find_duplicates(exact, sketches, old=len(exact) - new, threshold=threshold)
+        hashes, kept = exact[len(exact) - new :, 0], ~flags[len(exact) - new :]
+        held = hashes < np.uint64(min(int(share * 2**64), 2**64 - 1))
+        if share > 0 and not draft.facts["shards"]["heldout"] and kept.any() and not held[kept].any():
             # The share selects no document of a small corpus: the kept one with the smallest hash is held out.
-            _, number, key = min(least)
-            item = replace(items[key], also=number)
-            changed = {self._key(item) if each == key else each: facts for each, facts in results.items()}
-            changed[self._key(item)] = self.steps.map(write_part, {self._key(item): item})[0]
-            results = changed
-        for facts in results.values():
-            for name in ("kept", "heldout", "characters"):
-                setattr(self.counts, name, getattr(self.counts, name) + facts[name])
-            for split in SPLITS:
-                self.shards[split] = self.shards[split] + facts["shards"][split]
-            self.key_shards = self.key_shards + facts["shards"]["keys"]
-            for name in facts["files"]:
-                self.steps.work.fetch(name, self.draft.path / name)
-            self.draft.files |= facts["files"]
+            held[np.flatnonzero(kept)[hashes[kept].argmin()]] = True
+    return pairs, np.where(kept, held, -1).astype(np.int8)
 
-    def _key(self, item: WritePart) -> str:
-        return digest_of("write", VERSION, self.job.code, asdict(item))
+
+def _write(job: IngestJob, draft: Draft, steps: Steps, parts: Mapping[str, int], splits: npt.NDArray[np.int8]) -> None:
+    """Write the kept documents."""
+    items, first = {}, 0
+    for part, rows in parts.items():
+        if rows:
+            flags = stored(steps.work, splits[first : first + rows].tobytes())
+            key = digest_of("write", VERSION, job.code, part, flags, SHARD_BYTES)
+            items[key] = WritePart(part, flags, job.source, job.settings, SHARD_BYTES)
+            first += rows
+    shards = draft.facts["shards"] | {KEYS: draft.facts["keys"]}
+    for result in steps.map(write_part, items):
+        for name, number in result["counts"].items():
+            draft.facts["counts"][name] += number
+        for prefix, names in result["shards"].items():
+            shards[prefix] += names
+        for name in result["files"]:
+            steps.work.fetch(name, draft.path / name)
+        draft.files |= result["files"]
 
 
 def stored(work: Work, content: bytes) -> str:
@@ -318,23 +269,15 @@ def stored(work: Work, content: bytes) -> str:
     return name
 
 
-def _rows_of(pairs: Pairs, documents: Iterable[pa.RecordBatch]) -> pa.RecordBatch:
+def _rows_of(pairs: pd.DataFrame, documents: Iterable[pa.RecordBatch]) -> pa.Table:
     """The rows of dropped.parquet about duplicates: each and the document it repeats, in the order of the documents."""
-    wanted = np.concatenate([pairs["later"], pairs["earlier"]])
-    numbers, first, batches = np.unique(wanted), 0, []
+    numbers, first, batches = np.unique(pairs[["later", "earlier"]]), 0, []
     for batch in documents:
-        inside = numbers[slice(*np.searchsorted(numbers, [first, first + batch.num_rows]))] - first
+        inside = numbers[slice(*np.searchsorted(numbers, [first, first + len(batch)]))] - first
         batches.append(batch.take(pa.array(inside)))
-        first += batch.num_rows
-    origins = pa.Table.from_batches(batches).combine_chunks()
-    rows = origins.take(pa.array(np.searchsorted(numbers, wanted)))
-    count = len(pairs)
-    return pa.record_batch(
-        [
-            *(column.combine_chunks() for column in rows.slice(0, count).columns),
-            pa.array(np.where(pairs["exact"], "exact_duplicate", "near_duplicate"), pa.string()),
-            *(column.combine_chunks() for column in rows.slice(count).columns),
-            pa.array(pairs["similarity"], pa.float32()),
-        ],
-        schema=DROPPED_SCHEMA,
-    )
+        first += len(batch)
+    origins = pa.Table.from_batches(batches)
+    later, earlier = (origins.take(pa.array(np.searchsorted(numbers, pairs[name]))) for name in ("later", "earlier"))
+    reasons = pa.array(np.where(pairs.exact, "exact_duplicate", "near_duplicate"), pa.string())
+    similarity = pa.array(pairs.similarity, pa.float32())
+    return pa.table([*later.columns, reasons, *earlier.columns, similarity], schema=DROPPED_SCHEMA)

@@ -115,9 +115,7 @@ def _write(output: Path, texts: list[Fields], sources: list[str], left_out: int)
     with writing(output, kind=KIND) as draft:
         table = pa.table([pa.array(texts, pa.list_(pa.string()))], schema=_SCHEMA)
         pq.write_table(table, draft.path / FILE, compression="zstd")
-        (draft.path / "metrics.json").write_text(
-            json.dumps({"texts": len(texts), "held_out": left_out}) + "\n", "utf-8"
-        )
+        write_json(draft.path / "metrics.json", {"texts": len(texts), "held_out": left_out})
         draft.facts |= {"sources": sources, "rows": len(texts)}
     if texts or left_out:
         print(f"{output.name}: {len(texts):,} texts without labels; left out: {left_out:,} copies of dev or test")
@@ -177,7 +175,9 @@ def domain_texts(job: DomainTextsJob) -> Path:
 def _texts(job: DomainTextsJob) -> Iterator[tuple[str, str]]:
     """The texts and their ids."""
     if job.unlabelled is not None:
-        yield from _documents(job.unlabelled)
+        for path in raw_files(Path(job.unlabelled.path))[0]:
+            for number, text, row_id in read_texts(path, job.unlabelled, Reading()):
+                yield text, row_id or f"{path.name}:{number}"
     if job.examples is not None:
         kind, train = read_facts(job.examples).kind, read_split(job.examples, "train")
         named = [*zip(train.fields, train.ids, strict=True)]
@@ -190,10 +190,3 @@ def documents_of(kind: str, fields: Fields) -> list[str]:
     """The texts of one row that are documents of the domain: of a question its context, of a choice the prompt."""
     part = slice(1, None) if has(kind, "context") else slice(1) if has(kind, "choices") else slice(None)
     return row_texts(kind, fields)[part]
-
-
-def _documents(source: CorpusSource) -> Iterator[tuple[str, str]]:
-    files, _ = raw_files(Path(source.path))
-    for path in files:
-        for number, text, row_id in read_texts(path, source, Reading()):
-            yield text, row_id or f"{path.name}:{number}"

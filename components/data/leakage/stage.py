@@ -11,11 +11,10 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import chain
 from pathlib import Path
 from typing import Any, Final
 
-import numpy as np
-import pyarrow.compute as pc
 from pydantic import Field
 
 from components.cluster.shards import Facts, Steps, Work, digest_of, sharded
@@ -24,20 +23,11 @@ from components.core.progress import Progress
 from components.data.formats import corpus as corpora
 from components.data.formats.corpus import read_batches
 from components.data.ingestion.cleaning import clean
-from components.data.ingestion.dedup import (
-    NGRAM,
-    PERMUTATIONS,
-    Shingles,
-    Sketches,
-    hashed_words,
-    stores_signatures,
-    unpacked_rows,
-)
-from components.data.ingestion.matching import BATCH, LEAST_WORDS, NEAR, SEARCH_PERMUTATIONS, TextSearch
+from components.data.ingestion.dedup import NGRAM, Shingles, hashed_words
+from components.data.ingestion.matching import BATCH, LEAST_WORDS, SEARCH_PERMUTATIONS, TextSearch
 from components.data.tasks.data import Fields, row_texts
 from components.data.tasks.examples import read_facts, read_split
 from components.settings.cluster import ClusterSettings
-from components.settings.data import NearDuplicates
 from components.settings.evaluate import LeakageSettings
 from components.settings.section import Section
 
@@ -59,7 +49,6 @@ class LeakageJob(Section):
         systems: `<family>-<start>`, or `baselines` -> what it or its ancestors were trained on: `corpus/<name>`, and
             `train/<task>` for the train rows of a task.
         unknown: `<family>-<start>` -> imported models among its ancestors.
-        near: `params.ingest.near_duplicates`, whose signatures in the corpora are used.
     """
 
     task: str
@@ -69,7 +58,6 @@ class LeakageJob(Section):
     systems: dict[str, list[str]]
     unknown: dict[str, list[str]] = Field(default_factory=dict)
     settings: LeakageSettings
-    near: NearDuplicates | None
     output: Path
     cluster: ClusterSettings = ClusterSettings()
     code: str = ""
@@ -80,16 +68,15 @@ Hit = tuple[int, str, float, bool]
 
 
 class _Rows:
-    """The texts of dev and test, numbered over both. `are_stored`: signatures are like those of the corpora."""
+    """The texts of dev and test, numbered over both."""
 
-    def __init__(self, examples: Path, *, are_stored: bool) -> None:
+    def __init__(self, examples: Path) -> None:
         splits = {split: read_split(examples, split) for split in SEARCHED}
         self.counts = {split: len(rows) for split, rows in splits.items()}
         self.ids = [row_id or "" for rows in splits.values() for row_id in rows.ids]
         fields = [parts for rows in splits.values() for parts in rows.fields]
         kind = read_facts(examples).kind
-        permutations = PERMUTATIONS if are_stored else SEARCH_PERMUTATIONS
-        self.shingles = Shingles(ngram=NGRAM, permutations=permutations)
+        self.shingles = Shingles(ngram=NGRAM, permutations=SEARCH_PERMUTATIONS)
         #: Each row as one text, to compare with rows of train; texts that can be documents by themselves, to compare
         #: with corpora. Each text -> its rows.
         wholes, alone = defaultdict[str, list[int]](list), defaultdict[str, list[int]](list)
@@ -106,9 +93,9 @@ class _Rows:
 
 
 @lru_cache(maxsize=1)
-def _rows_of(examples: Path, digest: str, are_stored: bool) -> _Rows:
+def _rows_of(examples: Path, digest: str) -> _Rows:
     # `digest` is of the manifest, because other rows may be in the same directory.
-    return _Rows(examples, are_stored=are_stored)
+    return _Rows(examples)
 
 
 def _joined(kind: str, fields: Fields) -> str:
@@ -122,15 +109,15 @@ def _documents_of(texts: list[str]) -> list[str]:
     return [text for text in dict.fromkeys(texts) if len(hashed_words([clean(text)])[0]) >= LEAST_WORDS]
 
 
-def _hits(
-    searched: tuple[TextSearch, list[list[int]]], ids: Sequence[str | None], texts: Sequence[str], sketches: Sketches
+def _copies(
+    rows: _Rows, searched: tuple[TextSearch, list[list[int]]], ids: Sequence[str | None], texts: Sequence[str]
 ) -> Iterator[Hit]:
-    """The copies of rows in documents, of which only texts or only signatures may be given."""
-    search, rows = searched
-    for document, text in search.exact(texts):
-        yield from ((row, ids[document] or "", 1.0, True) for row in rows[text])
-    for document, text, similarity in search.near(sketches) if len(sketches) else ():
-        yield from ((row, ids[document] or "", similarity, False) for row in rows[text])
+    """The copies of rows in documents."""
+    search, numbers = searched
+    exact = ((document, text, 1.0, True) for document, text in search.exact(texts))
+    near = ((*hit, False) for hit in search.near(rows.shingles.sketches(texts)))
+    for document, text, similarity, same in chain(exact, near):
+        yield from ((row, ids[document] or "", similarity, same) for row in numbers[text])
 
 
 def _first_of_rows(hits: Iterable[Hit]) -> list[Hit]:
@@ -176,16 +163,12 @@ def leakage(job: LeakageJob) -> Path:
     Raises:
         ArtifactError: a corpus or the labelled data are incomplete or damaged.
     """
-    # Signatures like the stored ones of the corpora, if near copies are removed from these at this threshold.
-    are_stored = job.near is not None and job.near.threshold <= NEAR
-    rows = _rows_of(job.examples.absolute(), read_manifest(job.examples).digest, are_stored)
+    rows = _rows_of(job.examples.absolute(), read_manifest(job.examples).digest)
     sources = list(dict.fromkeys(source for seen in job.systems.values() for source in seen))
     size = sum(_size(job, source) for source in sources if source.startswith(CORPUS))
     with sharded(job.output, settings=job.cluster, size=size) as steps:
         copies = {
-            source: _in_corpus(job, source, steps, are_stored=are_stored)
-            if source.startswith(CORPUS)
-            else _in_train(job, source, rows)
+            source: _in_corpus(job, source, steps) if source.startswith(CORPUS) else _in_train(job, source, rows)
             for source in sources
         }
     content = {
@@ -211,62 +194,40 @@ def _directory(job: LeakageJob, source: str) -> Path:
 
 
 def _size(job: LeakageJob, source: str) -> int:
-    return sum(path.stat().st_size for path in corpora.shards(_directory(job, source), "train"))
+    return sum(path.stat().st_size for path in corpora.shards(_directory(job, source)))
 
 
 @dataclass(frozen=True)
 class SearchedShard:
-    """Inputs of `search_shard`.
-
-    Attributes:
-        name: of the shard in the work folder.
-        examples, digest: labelled data, and the digest of their manifest.
-        are_stored: whether signatures are like the stored ones.
-        exact, near: which copies are searched: both in a shard of texts, near ones alone in the stored signatures of a
-            key shard, exact ones alone in the texts beside these.
-    """
+    """Inputs of `search_shard`: name of the shard in the work folder, labelled data, and the digest of their
+    manifest."""
 
     name: str
     examples: Path
     digest: str
-    are_stored: bool
-    exact: bool
-    near: bool
 
 
 def search_shard(item: SearchedShard, key: str, work: Work) -> Facts:
-    """The copies of rows in a shard of a corpus: word by word in texts, and by signatures."""
-    rows, path, documents = _rows_of(item.examples, item.digest, item.are_stored), work.read(item.name), 0
+    """The copies of rows in a shard of a corpus; of pairs, on either side."""
+    rows, path, documents = _rows_of(item.examples, item.digest), work.read(item.name), 0
 
     def hits() -> Iterator[Hit]:
         nonlocal documents
-        second = ["target"] if item.exact and corpora.holds_pairs(path) else []
-        for batch in read_batches(path, ["id", *(["text", *second] if item.exact else ["sketch", "heldout"])]):
-            if not item.exact:
-                batch = batch.filter(pc.invert(batch.column(2)))
-                sketches = unpacked_rows(batch.column(1), np.uint16)
-                yield from _hits(rows.of_corpora, batch.column(0).to_pylist(), (), sketches)
-                continue
-            ids, *columns = (column.to_pylist() for column in batch.columns)
+        for batch in read_batches(path, ["id", "text", *["target"] * corpora.holds_pairs(path)]):
+            ids, *sides = (column.to_pylist() for column in batch.columns)
             documents += len(ids)
-            for texts in columns:
-                yield from _hits(rows.of_corpora, ids, texts, rows.shingles.sketches(texts if item.near else ()))
+            for texts in sides:
+                yield from _copies(rows, rows.of_corpora, ids, texts)
 
     return {"copies": _first_of_rows(hits()), "documents": documents}
 
 
-def _in_corpus(job: LeakageJob, source: str, steps: Steps, *, are_stored: bool) -> _Copies:
-    """Search a corpus, whose near copies are found by its stored signatures if these are like those of the rows."""
-    directory = _directory(job, source)
-    facts = read_manifest(directory, kind=corpora.KIND).facts
-    keys = facts["keys"] if are_stored and stores_signatures(facts["recipe"]["settings"]) else []
-    searched = [(path.name, True, not keys) for path in corpora.shards(directory, "train")]
-    searched += [(name, False, True) for name in keys]
+def _in_corpus(job: LeakageJob, source: str, steps: Steps) -> _Copies:
     digest, items = read_manifest(job.examples).digest, {}
-    for name, *what in searched:
-        place = steps.work.publish(directory / name, name)
-        key = digest_of("leakage", job.code, digest, are_stored, what, name)
-        items[key] = SearchedShard(place, job.examples.absolute(), digest, are_stored, *what)
+    for shard in corpora.shards(_directory(job, source)):
+        place = steps.work.publish(shard, shard.name)
+        key = digest_of("leakage", job.code, digest, shard.name)
+        items[key] = SearchedShard(place, job.examples.absolute(), digest)
     with Progress(f"leakage {source}", total=len(items), unit="shard") as bar:
         shards = steps.map(search_shard, items, advance=lambda item: bar.advance(1))
     hits = (tuple(hit) for shard in shards for hit in shard["copies"])
@@ -282,7 +243,7 @@ def _in_train(job: LeakageJob, source: str, rows: _Rows) -> _Copies:
     def hits() -> Iterator[Hit]:
         for start in range(0, len(train), BATCH):
             texts = [_joined(kind, fields) for fields in train.fields[start : start + BATCH]]
-            yield from _hits(rows.of_rows, train.ids[start : start + BATCH], texts, rows.shingles.sketches(texts))
+            yield from _copies(rows, rows.of_rows, train.ids[start : start + BATCH], texts)
 
     return _Copies(len(train), _first_of_rows(hits()))
 

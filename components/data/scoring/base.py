@@ -27,6 +27,12 @@ Classes = dict[str, dict[str, float | None]]
 
 #: Metrics that are better when lower; none of them is used for selection or promotion.
 LOWER_IS_BETTER = frozenset({"ece", "mae"})
+#: Metric -> (minimum, maximum); of the others (0, 1).
+RANGES = {
+    **dict.fromkeys(("mcc", "spearman", "pearson"), (-1.0, 1.0)),
+    "r2": (-np.inf, 1.0),
+    "mae": (0.0, np.inf),
+}
 #: Metric -> its name in text; for other metrics underscores become spaces.
 TITLES = {
     "macro_f1": "macro F1",
@@ -59,10 +65,13 @@ class Scoring(ABC):
         constant_name: description of the constant prediction (`constant`).
         score_name: what `described` gives beside a class.
         outcomes: names of the classes that `described` gives; empty: their number differs, or there are none.
+        bins: B, intervals of equal width of the confidence, which include their upper edge (Guo et al. 2017, section
+            2). 3 B sums follow those of the classes: rows, confidence and correct rows. 0: there is no confidence.
         shares: whether answers are probabilities of labels that exclude each other; empty: they are none.
     """
 
     names: tuple[str, ...]
+    bins: int = 0
     strata: int = 1
     averages: bool = True
     constant_name: str
@@ -78,7 +87,7 @@ class Scoring(ABC):
     @property
     def ranges(self) -> Mapping[str, tuple[float, float]]:
         """Metric -> (minimum, maximum)."""
-        return dict.fromkeys(self.names, (0.0, 1.0))
+        return {name: RANGES.get(name, (0.0, 1.0)) for name in self.names}
 
     def fitting(self, targets: Vectors) -> Scoring:
         """This scoring, extended by metrics that these targets need."""
@@ -141,6 +150,17 @@ class Scoring(ABC):
         hits, guesses, truths = np.split(sums[..., : 3 * len(self.class_names)], 3, axis=-1)
         return hits, guesses, truths
 
+    def pooled(self, sums: Floats) -> dict[str, Floats]:
+        """Metrics of all classes together. Macro F1 is the mean over the classes that occur in the targets."""
+        counts = self.counts(sums)
+        hits, guesses, truths = (each.sum(-1) for each in counts)
+        return {
+            "micro_f1": f1(hits, guesses, truths),
+            "precision": ratio(hits, guesses),
+            "recall": ratio(hits, truths),
+            "macro_f1": macro(f1(*counts), counts[2]),
+        }
+
     def classes(self, sums: Floats) -> Classes:
         """Precision, recall, F1 and number of true items of each class, from sums (K,). A class without true items has
         no score: predictions of it are errors of the other classes."""
@@ -161,10 +181,35 @@ class Scoring(ABC):
         values = f1(*self.counts(sums))
         return {name: values[..., index] for index, name in enumerate(self.class_names)}
 
+    def bins_of(self, sums: Floats) -> Floats:
+        """Rows, confidence and correct rows of each calibration bin, (3, ..., B)."""
+        first = 3 * len(self.class_names)
+        return np.stack(np.split(sums[..., first : first + 3 * self.bins], 3, axis=-1))
+
+    def binned(self, confidence: Floats, correct: Floats) -> tuple[list[NDArray[np.int64]], list[Floats]]:
+        """Columns and values, (N,) each, of the sums over bins."""
+        number = np.clip(np.ceil(confidence * self.bins).astype(np.int64) - 1, 0, self.bins - 1)
+        first = 3 * len(self.class_names) + number
+        return [first, first + self.bins, first + 2 * self.bins], [np.ones(len(number)), confidence, correct]
+
+    def calibration_error(self, sums: Floats) -> Floats:
+        """sum_b n_b / n |accuracy_b - confidence_b| (Guo et al. 2017, equation 3)."""
+        rows, confidence, correct = self.bins_of(sums)
+        return ratio(np.abs(correct - confidence).sum(-1), rows.sum(-1))
+
     def calibration(self, sums: Floats) -> list[dict[str, float]]:
-        """Rows, mean confidence and accuracy of the non-empty calibration bins, from sums (K,); empty for kinds whose
-        answers are not probabilities."""
-        return []
+        """Edges, rows, mean confidence and accuracy of the non-empty calibration bins, from sums (K,)."""
+        return [
+            {
+                "low": index / self.bins,
+                "high": (index + 1) / self.bins,
+                "rows": int(count),
+                "confidence": float(confidence / count),
+                "accuracy": float(correct / count),
+            }
+            for index, (count, confidence, correct) in enumerate(self.bins_of(sums).T)
+            if count
+        ]
 
     def confusion(self, targets: Vectors, answers: Vectors) -> NDArray[np.int64] | None:
         """(C, C) counts, true label by predicted label; None for kinds without exactly one label per row."""
@@ -203,6 +248,13 @@ def title(name: str) -> str:
 def numbers(vectors: Vectors) -> NDArray[np.int64]:
     """N vectors of length 1 -> (N,)."""
     return np.fromiter((vector[0] for vector in vectors), dtype=np.int64, count=len(vectors))
+
+
+def frequencies(targets: Vectors, classes: int = 0) -> list[NDArray[np.float32]]:
+    """The relative frequencies of the labels of N rows with one label each, N times."""
+    labels = numbers(targets)
+    counts = np.bincount(labels[labels >= 0], minlength=classes)
+    return [(counts / counts.sum()).astype(np.float32)] * len(targets)
 
 
 def ratio(above: Floats, below: Floats) -> Floats:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from functools import cached_property
 from typing import Any, Final
 
@@ -85,7 +85,7 @@ def spaced(count: int, most: int) -> Labels:
     return np.linspace(0, count - 1, min(count, most)).round().astype(np.int64)
 
 
-def one_hot(targets: Sequence[Target], *, labels: int) -> NDArray[np.float64]:
+def one_hot(targets: Sequence[NDArray[np.floating[Any]]], *, labels: int) -> NDArray[np.float64]:
     """N vectors of label indices -> (N, C) of 0 and 1."""
     result = np.zeros((len(targets), labels))
     for row, target in enumerate(targets):
@@ -161,15 +161,10 @@ class Split:
 
     def take(self, rows: Sequence[int] | NDArray[np.integer]) -> Split:
         """The rows with these indices, in this order."""
-        return Split(
-            [self.fields[row] for row in rows],
-            [self.targets[row] for row in rows],
-            [self.slices[row] for row in rows],
-            [self.ids[row] for row in rows] if self.ids else [],
-            groups=[self.groups[row] for row in rows] if self.groups else [],
-            lines=[self.lines[row] for row in rows] if self.lines else [],
-            known_units=None if self.known_units is None else self.known_units[np.asarray(rows, dtype=np.int64)],
-        )
+        columns = {each.name: getattr(self, each.name) for each in fields(self)}
+        units = columns.pop("known_units")
+        taken = {name: [column[row] for row in rows] if column else [] for name, column in columns.items()}
+        return Split(**taken, known_units=units if units is None else units[np.asarray(rows, dtype=np.int64)])
 
 
 @dataclass(frozen=True)

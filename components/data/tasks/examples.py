@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from components.core.artifacts import read_manifest, writing
+from components.core.artifacts import read_manifest, write_json, writing
 from components.core.errors import ArtifactError, ConfigError, DataError
 from components.data.formats.annotations.tables import REASONS
 from components.data.tasks.budgets import folds_of, numbered, sample_rows
@@ -50,6 +50,8 @@ SCHEMA = pa.schema(
 )
 #: File of the inputs of rows of train without a label; absent if all have one.
 UNLABELLED = "unlabelled.parquet"
+#: Facts that are keys of the source.
+_OF_SOURCE = ("selection", "folds", "language", "learned_languages", "baselines", "label_texts")
 #: Whole splits that `read_split` keeps, of two tasks.
 KEPT_SPLITS = 6
 
@@ -100,8 +102,7 @@ def examples(job: ExamplesJob, result: Examples | None = None) -> Path:
     budgets = numbered(job.source.budgets)
     splits = {"train": result.train, "dev": result.dev, "test": result.test}
     strata = strata_of(result.train, job.source.kind)
-    counted = kind.strata(result.train) is not None
-    short = _reported(key, result, budgets, strata=strata, counted=counted, source=job.source)
+    short = _reported(key, result, budgets, strata=strata, counted=kind.by_class, source=job.source)
     with writing(job.output, kind=KIND) as draft:
         for name, split in splits.items():
             table = pa.table(
@@ -122,18 +123,12 @@ def examples(job: ExamplesJob, result: Examples | None = None) -> Path:
         (draft.path / "labels.json").write_text(json.dumps(result.labels, ensure_ascii=False, indent=1) + "\n")
         metrics: dict[str, Any] = {f"{name}_rows": len(split) for name, split in splits.items()}
         metrics |= {"classes": len(result.labels), **result.counts, "short": short}
-        (draft.path / "metrics.json").write_text(json.dumps(metrics, ensure_ascii=False, indent=1) + "\n")
-        draft.facts |= {
+        write_json(draft.path / "metrics.json", metrics)
+        draft.facts |= {name: getattr(job.source, name) for name in _OF_SOURCE} | {
             "task": job.task,
             "kind": job.source.kind,
             "budgets": budgets,
             "seeds": sorted(set(job.source.seeds)),
-            "selection": job.source.selection,
-            "folds": job.source.folds,
-            "language": job.source.language,
-            "learned_languages": job.source.learned_languages,
-            "baselines": job.source.baselines,
-            "label_texts": job.source.label_texts,
             "digests": {
                 name: digest(split, result.labels, with_units=name == "train") for name, split in splits.items()
             },
@@ -173,9 +168,8 @@ def _reported(
 
 
 def strata_of(train: Split, kind: str) -> Labels:
-    """(N,) the stratum of each row; 0 for all rows if the kind has no strata."""
-    result = find_kind(kind).strata(train)
-    return np.zeros(len(train), dtype=np.int64) if result is None else result
+    """(N,) the stratum of each row, its class; 0 for all rows of kinds whose label budget is a number of rows."""
+    return train.labels if find_kind(kind).by_class else np.zeros(len(train), dtype=np.int64)
 
 
 def largest_draw(facts: TaskFacts, train: Split, *, seed: int) -> Labels:

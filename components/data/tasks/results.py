@@ -18,6 +18,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
+from components.core.artifacts import write_json
 from components.core.errors import ArtifactError
 from components.data.scoring.base import Vectors
 from components.data.tasks.budgets import ALL
@@ -72,7 +73,7 @@ def write_results(
                 writer.write_table(_table(result, name, answers, slices))
     (directory / "runs.json").write_text(json.dumps(records, indent=1) + "\n")
     (directory / "labels.json").write_text(json.dumps(labels, ensure_ascii=False, indent=1) + "\n")
-    (directory / "metrics.json").write_text(json.dumps(_summary(records), indent=1, sort_keys=True) + "\n")
+    write_json(directory / "metrics.json", _summary(records))
     return records
 
 

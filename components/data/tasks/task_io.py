@@ -99,31 +99,12 @@ def probabilities(answer: Answer, labels: Sequence[str]) -> dict[str, float]:
     return {label: float(value) for label, value in zip(labels, answer, strict=True)}
 
 
-def format_label(fields: Fields, answer: Answer, labels: Sequence[str]) -> dict[str, Any]:
-    """`TaskIO.format` of kinds with one label per row: the most probable label."""
-    best = int(answer.argmax())
-    result = {"confidence": float(answer[best]), "probabilities": probabilities(answer, labels)}
-    return {"prediction": labels[best], "label": labels[best], **result}
-
-
-def number_io(inputs: Sequence[str], examples: tuple[Mapping[str, Any], Mapping[str, Any]]) -> TaskIO:
-    """The `TaskIO` of a kind whose answer is a number. Arguments as of `label_io`."""
-    return TaskIO(
-        inputs=dict.fromkeys(inputs, "text"),
-        columns={"prediction": "number"},
-        outputs={"value": "number"},
-        parse=parse_texts(*inputs),
-        format=lambda fields, answer, labels: {"prediction": float(answer[0]), "value": float(answer[0])},
-        examples=examples,
-    )
-
-
-def label_io(inputs: Sequence[str], examples: tuple[Mapping[str, Any], Mapping[str, Any]]) -> TaskIO:
-    return TaskIO(
-        inputs=dict.fromkeys(inputs, "text"),
-        columns={"prediction": "text", "confidence": "number"},
-        outputs={"label": "text", "confidence": "number", "probabilities": "shares"},
-        parse=parse_texts(*inputs),
-        format=format_label,
-        examples=examples,
-    )
+def texts_io(
+    examples: tuple[Mapping[str, Any], Mapping[str, Any]],
+    columns: Mapping[str, Value],
+    outputs: Mapping[str, Value],
+    format: Callable[[Fields, Answer, Sequence[str]], dict[str, Any]],
+) -> TaskIO:
+    """The `TaskIO` of a kind whose inputs, those of the examples, are texts."""
+    names = [*examples[0]]
+    return TaskIO(dict.fromkeys(names, "text"), columns, outputs, parse_texts(*names), format, examples)

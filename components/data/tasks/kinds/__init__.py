@@ -11,13 +11,9 @@ from dataclasses import dataclass
 from components.core.errors import ConfigError, nearest
 from components.core.tables import LazyTable
 from components.data.scoring.base import LOWER_IS_BETTER, Scoring
-from components.data.tasks.data import Examples, Labels, Split
+from components.data.tasks.data import Examples
 from components.data.tasks.task_io import TaskIO
 from components.settings.tasks import TaskSource
-
-
-def one_stratum(split: Split) -> None:
-    """`Kind.strata` of kinds whose label budget is a number of rows."""
 
 
 @dataclass(frozen=True)
@@ -28,14 +24,13 @@ class Kind:
         read: (task name, source) -> the task's examples. Raises DataError for invalid data.
         scoring: labels -> the metrics.
         pipeline: what transformers calls the task; None: it has none.
-        strata: split -> (N,) the stratum of each row; a label budget is a number of rows per stratum. None: the budget
-            is a number of rows.
+        by_class: whether a label budget is a number of rows per class, not of rows.
     """
 
     read: Callable[[str, TaskSource], Examples]
     io: TaskIO
     scoring: Callable[[Sequence[str]], Scoring]
-    strata: Callable[[Split], Labels | None] = one_stratum
+    by_class: bool = False
     pipeline: str | None = "text-classification"
 
 

@@ -4,11 +4,26 @@ import json
 import string
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+
 from components.core.errors import DataError
-from components.data.scoring.classification import Choice
-from components.data.tasks.data import Answer, Examples, Fields
+from components.data.scoring.base import (
+    Fields,
+    Floats,
+    Inputs,
+    Scoring,
+    Vector,
+    Vectors,
+    frequencies,
+    matrix_of,
+    numbers,
+)
+from components.data.tasks.data import Answer, Examples
 from components.data.tasks.kinds import Kind
 from components.data.tasks.reading.records import Origin, Record, all_records, filled, label_of
 from components.data.tasks.reading.splits import Row, Rows, examples_of
@@ -87,6 +102,37 @@ def format_choice(fields: Fields, answer: Answer, labels: Sequence[str]) -> dict
         "place": best,
         "confidence": float(answer[best]),
     }
+
+
+@dataclass(frozen=True)
+class Choice(Scoring):
+    """One of the row's choices. The index of a choice carries no meaning, so there are neither classes nor a confusion
+    matrix. K = 3 B sums: rows, confidence and correct rows of each calibration bin."""
+
+    bins: int = 15
+
+    names = ("accuracy", "ece")
+    constant_name = "most frequent position"
+
+    def in_words(self, fields: Fields, target: Vector) -> str:
+        return fields[1 + int(target[0])]
+
+    @property
+    def width(self) -> int:
+        return 3 * self.bins
+
+    def statistics(self, fields: Inputs, targets: Vectors, answers: Vectors) -> sparse.csr_array:
+        right = numbers(targets) == [answer.argmax() for answer in answers]
+        confidence = np.fromiter((answer.max() for answer in answers), np.float64, len(answers))
+        return matrix_of(*self.binned(confidence, right.astype(np.float64)), self.width)
+
+    def scores(self, sums: Floats) -> dict[str, Floats]:
+        rows, _, correct = self.bins_of(sums)
+        return {"accuracy": correct.sum(-1) / rows.sum(-1), "ece": self.calibration_error(sums)}
+
+    def constant(self, targets: Vectors) -> list[NDArray[np.float32]]:
+        """The relative frequencies of the positions of the correct choice."""
+        return frequencies(targets)
 
 
 KIND = Kind(

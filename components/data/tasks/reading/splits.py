@@ -81,6 +81,11 @@ def train_of(source: TaskSource) -> str:
     return f"{source.path}/{' + '.join(source.files('train'))}"
 
 
+def unusable(name: str, source: TaskSource, column: str, what: str) -> DataError:
+    """The error about files of train from which nothing can be learned; `column`: the key that names it."""
+    return DataError(what, where=train_of(source), key=f"data.tasks.{name}.{column}", do="check {key}")
+
+
 def examples_of(
     name: str,
     source: TaskSource,

@@ -1,0 +1,27 @@
+"""Raw files of random sentences, and the stage `ingest` on them."""
+
+from __future__ import annotations
+
+import json
+import random
+from pathlib import Path
+from typing import Any
+
+from components.data.ingestion.stage import IngestJob
+from components.settings.data import CorpusSource, IngestSettings
+
+
+def sentence(seed: int, count: int = 30) -> str:
+    source = random.Random(seed)
+    return " ".join("".join(source.choices("abcdefghij", k=source.randint(2, 9))) for _ in range(count))
+
+
+def write_jsonl(path: Path, texts: list[str]) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    rows = [{"text": text, "id": f"{path.stem}-{number}"} for number, text in enumerate(texts)]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+
+def job(folder: Path, *, id: str | None = None, **settings: Any) -> IngestJob:
+    source, output = CorpusSource(path=str(folder / "raw"), id=id), folder / "corpus"
+    return IngestJob(name="test", source=source, settings=IngestSettings(**settings), output=output)
