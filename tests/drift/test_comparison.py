@@ -1,11 +1,13 @@
 """Tests, effects, words and false alarms of the comparison with a reference."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from scipy import stats
 
 from components.registry.drift.comparison import chi_square, compare, holm, mean_discrepancy, told_apart
-from components.registry.drift.measurements import ROW, SKETCH, Measured, Reference
+from components.registry.drift.measurements import ROW, SKETCH, Measured
 
 LABELS = ("bug", "question", "praise")
 
@@ -23,9 +25,8 @@ def rows(count: int, *, seed: int, longer: float = 1.0, unknown: float = 0.02, m
     return Measured("classification", LABELS, actual)
 
 
-def reference(*, seed: int = 99, count: int = 1000) -> Reference:
-    measured = rows(count, seed=seed)
-    return Reference(measured, np.arange(count) % 2 == 0)
+def reference(*, seed: int = 99, count: int = 1000) -> Measured:
+    return replace(rows(count, seed=seed), unseen=np.arange(count) % 2 == 0)
 
 
 def check(new: Measured, **limits: float) -> list[str]:
@@ -58,8 +59,7 @@ def test_a_significant_but_small_difference_raises_no_alarm():
 def test_predictions_are_compared_with_rows_that_were_not_learned():
     """On rows of train the model is certain of itself; that is no drift."""
     learned, other = rows(1000, seed=2, confidence=200.0, shares=(0.8, 0.1, 0.1)), rows(1000, seed=3)
-    both = Measured("classification", LABELS, np.concatenate([learned.rows, other.rows]))
-    mixed = Reference(both, np.repeat([False, True], 1000))
+    mixed = replace(learned, rows=np.concatenate([learned.rows, other.rows]), unseen=np.repeat([False, True], 1000))
     actual = compare(mixed, rows(800, seed=4), source="s")
     assert not actual.drift, actual.sentence
 
@@ -72,7 +72,7 @@ def test_too_few_rows_are_not_compared():
 
 def test_a_model_without_pieces_has_no_features_of_them():
     new, old = rows(500, seed=1), reference()
-    for measured in (new, old.measured):
+    for measured in (new, old):
         measured.rows["pieces"] = measured.rows["unknown"] = 0
         measured.rows["sketch"] = np.nan
     actual = compare(old, new, source="s")
