@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from components.core.errors import HeadstartError
@@ -10,8 +10,9 @@ from components.core.progress import duration
 from components.core.steps import step
 from components.pages.project import VERDICTS, Champion, Project
 from components.pipeline.costs import History
+from components.registry.decide import Decision
 from components.reporting import evaluations, findings
-from components.reporting.advice import Advice, advice, answer, current_row, grounds
+from components.reporting.advice import Advice, advice, answer
 from components.reporting.findings import Chapter
 
 #: Prefix of the findings of `headstart drift` (`components.pipeline.monitoring.drift_check`).
@@ -31,7 +32,7 @@ class TaskView:
 
     name: str
     champion: Champion
-    decision: Mapping[str, Any]
+    decision: Decision
     evaluation: Mapping[str, Any]
     chapter: Chapter | None
     drift: tuple[str, str] | None
@@ -41,23 +42,18 @@ class TaskView:
     @property
     def verdict(self) -> str:
         """The last decision in words."""
-        return VERDICTS.get(self.decision.get("verdict", ""), "")
+        return VERDICTS.get(self.decision.verdict, "")
 
     @property
     def reasons(self) -> Sequence[str]:
         """Why the served version was chosen; empty if the last decision, shown beside it, has the same reasons."""
         reasons = self.champion.reasons
-        return () if list(reasons) == list(self.decision.get("reasons", ())) else reasons
+        return () if reasons == self.decision.reasons else reasons
 
     @property
     def answer(self) -> str:
         """What transfer was worth, in one sentence; empty without a language model."""
         return answer(self.evaluation)
-
-    @property
-    def grounds(self) -> Sequence[str]:
-        """What the last decision rests on, besides its sentence."""
-        return grounds(self.decision)
 
 
 @dataclass(frozen=True)
@@ -76,14 +72,14 @@ def task(project: Project, name: str) -> TaskView:
     evaluation, champion, decision = project.evaluation(name), project.champion(name), project.decision(name)
     system = champion.system if champion.version else ""
     # A person may have moved the alias since the decision.
-    same = champion.version is not None and champion.version.number == decision.get("alias_after")
-    row = current_row(decision) if same else ""
-    if decision and champion.version is not None and not same:
+    same = champion.version is not None and champion.version.number == decision.alias_after
+    row = decision.current_of_run if same else ""
+    if decision.verdict and champion.version is not None and not same:
         chosen = f"{system or 'a model'} (version {champion.version.number})"
-        decision = {**decision, "story": f"{chosen} is the current model, chosen after the last decision"}
+        decision = replace(decision, story=f"{chosen} is the current model, chosen after the last decision")
     chapter = evaluations.scores(name, evaluation, champion=row) if evaluation else None
     steps = advice(name, evaluation, system=system, flags=project.flags) if evaluation else []
-    candidate = decision.get("candidate") or {}
+    candidate = decision.candidate or {}
     if champion.version is None and candidate.get("version"):
         number = candidate["version"]
         steps = [

@@ -48,6 +48,7 @@ import math
 from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from statistics import NormalDist
 from typing import Any, Final, Literal
 
@@ -55,6 +56,7 @@ import numpy as np
 from pydantic import TypeAdapter
 from scipy import sparse
 
+from components.core.artifacts import read_json
 from components.data.scoring import Scoring
 from components.data.scoring.base import title
 from components.data.scoring.intervals import (
@@ -279,6 +281,7 @@ class Decision:
     """The verdict and the measurements behind it.
 
     Attributes:
+        verdict: empty: nothing was decided yet.
         candidate_score: score of the candidate; None without a comparison, as all fields below. The bounds and the
             fields after them are None if there are too few clusters.
         test_uses: number of distinct comparisons on these test rows, this one included (`Use`).
@@ -295,10 +298,10 @@ class Decision:
         served: {version, system, evaluated (whether it is a model of the run)} or null.
     """
 
-    verdict: Verdict
-    mode: Mode
-    metric: str
-    against: str
+    verdict: Verdict | Literal[""] = ""
+    mode: Mode = "superiority"
+    metric: str = ""
+    against: str = ""
     reasons: tuple[str, ...] = ()
     candidate_score: float | None = None
     champion_score: float | None = None
@@ -337,9 +340,42 @@ class Decision:
         return text if self.low is None else f"{text}, between {self.low:+.4f} and {self.high:+.4f}"
 
     @property
+    def current(self) -> str:
+        """The system of the current model; empty if there is none."""
+        return str((self.served or {}).get("system") or "")
+
+    @property
+    def current_of_run(self) -> str:
+        """The system of the run whose model is the current one; empty if that is of an earlier run."""
+        served, candidate = self.served or {}, self.candidate or {}
+        # Decisions of earlier versions of Headstart do not say whether it is of the run.
+        return self.current if served.get("evaluated", served.get("version") == candidate.get("version")) else ""
+
+    @property
+    def grounds(self) -> list[str]:
+        """What it rests on, besides its sentence, which states the scores and the gain."""
+        further = [reason for reason in self.reasons if reason not in self.story]
+        if self.low is None:
+            return further
+        rows = f"Measured on {self.test['rows']:,} test rows"
+        if self.units == "clusters":
+            rows += f" in {self.count:,} clusters, such as documents and copies"
+        scores = self.figures.partition("against")[0]
+        return [
+            f"{rows}: comparison {self.test_uses} on them; each bound is wrong in {self.alpha:.2%} of cases",
+            *(reason for reason in further if not reason.startswith(scores)),
+        ]
+
+    @property
     def may_be_as_good(self) -> bool:
         """Whether the candidate was compared, and is not shown to be worse."""
         return self.verdict != "reject" and self.gain is not None
+
+
+def read_decisions(path: Path) -> dict[str, Decision]:
+    """Task -> the last decision about its challenger, of a decision.json; empty if nothing was decided yet."""
+    stored = read_json(path, made_by="the stage promote", missing_ok=True).get("decisions", {})
+    return {task: Decision.of(decision) for task, decision in stored.items()}
 
 
 def decide(

@@ -12,9 +12,10 @@ from pydantic import Field
 
 from components.core.artifacts import read_json, writing
 from components.core.data_version import data_versions
+from components.registry.decide import Decision, read_decisions
 from components.reporting import evaluations as chapter_of
 from components.reporting import figures, findings
-from components.reporting.advice import current_row, summary
+from components.reporting.advice import summary
 from components.reporting.figures import Line
 from components.reporting.findings import Chapter, Drawing, Table
 from components.reporting.marks import marked
@@ -57,8 +58,8 @@ class ReportJob(Section):
 def report(job: ReportJob) -> Path:
     """Write report.html and report.json; returns their directory."""
     evaluations = {task: _json(job.out / "evaluation" / task / "evaluation.json") for task in job.tasks}
-    decisions = read_json(job.decision, made_by="the stage promote", missing_ok=True).get("decisions", {})
-    summaries = {task: summary(task, of, decisions.get(task, {})) for task, of in evaluations.items()}
+    decisions = dict.fromkeys(job.tasks, Decision()) | read_decisions(job.decision)
+    summaries = {task: summary(task, of, decisions[task]) for task, of in evaluations.items()}
     versions, studies = data_versions(job.data, project=job.project, out=job.out), findings.read_all(job.out)
     models, curves = _models(job)
     numbers: dict[str, Any] = {
@@ -73,9 +74,7 @@ def report(job: ReportJob) -> Path:
         "leakage": {of.parent.name: _json(of) for of in sorted((job.out / "leakage").glob("[!.]*/leakage.json"))},
         "studies": {name: study.numbers for name, study in studies.items()},
     }
-    scores = [
-        chapter_of.scores(task, of, champion=current_row(decisions.get(task, {}))) for task, of in evaluations.items()
-    ]
+    scores = [chapter_of.scores(task, of, champion=decisions[task].current_of_run) for task, of in evaluations.items()]
     # The first screen of a task: the answer, its figure and its table.
     first = [(chapter.figures.pop(0), chapter.tables.pop(0)) for chapter in scores]
     chapters = [

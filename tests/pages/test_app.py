@@ -17,6 +17,7 @@ from components.data.tasks.kinds import find_kind
 from components.pages import retrainings, trying
 from components.pages.overview import TaskView
 from components.pages.project import Champion
+from components.registry.decide import Decision
 from tests.pages.conftest import TASK, text_of
 
 
@@ -67,7 +68,7 @@ def test_a_model_that_was_chosen_after_the_last_decision_is_named(client, finish
 
 def test_reasons_of_another_change_than_the_last_decision_are_shown():
     champion = Champion(reasons=("a person prefers it",))
-    view = TaskView(TASK, champion, {"reasons": ["it is better"]}, {}, None, None, [], [])
+    view = TaskView(TASK, champion, Decision(reasons=("it is better",)), {}, None, None, [], [])
     assert view.reasons == ("a person prefers it",)
 
 

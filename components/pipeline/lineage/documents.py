@@ -25,7 +25,6 @@ from components.pipeline.stages import STAGES
 from components.settings.params import Params
 from components.settings.tasks import SPLITS
 
-
 #: Maximum number of near copies that are listed per corpus.
 _MOST_NEAR = 20
 
@@ -38,7 +37,7 @@ class Copy:
         where: `corpus/general` or `examples/aws-type`.
         split: of the corpus or the task; `dropped` for a duplicate that ingestion has left out.
         file: shard or table that holds it; the raw file for dropped ones.
-        similarity: 1 for a copy; less for a near copy.
+        similarity: 1 for a copy; of a near copy the estimated Jaccard similarity.
     """
 
     where: str
@@ -46,10 +45,6 @@ class Copy:
     id: str
     file: str
     similarity: float = 1.0
-
-    def __str__(self) -> str:
-        how = "" if self.similarity == 1 else f", near copy, estimated Jaccard similarity {self.similarity:.2f}"
-        return f"{self.where}, {self.split}: {self.id} ({self.file}{how})"
 
 
 def find_document(params: Params, document: str, *, corpus: str = "") -> list[tuple[str, Outcome]]:

@@ -12,7 +12,7 @@ import re
 import secrets
 import shutil
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -174,19 +174,19 @@ def _elsewhere(params: Params, plan: Plan, tracked: set[Path], *, root: Path) ->
 
 def plan_lines(plan: Plan, *, root: Path) -> list[str]:
     result = plan.search
-    sections: dict[str, Sequence[Any]] = {
+    sections: dict[str, list[Any]] = {
         "records to remove from raw files": _relative(plan.raw, root),
         "records to remove from other files": _relative(plan.side, root),
-        "copies in corpora and labelled data": result.copies,
+        "copies in corpora and labelled data": list(map(asdict, result.copies)),
         "outputs to remove, which a retraining makes again": _relative(plan.outputs, root),
         "caches to remove": [*_relative(plan.caches, root), *filter(None, [masked(plan.checkpoints)])],
-        "objects to remove from DVC's cache": result.objects,
-        "near copies, which stay; name their ids to remove them too": result.near,
+        "objects to remove from DVC's cache": [f"{item.md5} ({item.what})" for item in result.objects],
+        "near copies, which stay; name their ids to remove them too": list(map(asdict, result.near)),
         "files that stay and have to be edited by hand": _relative(plan.fixed, root),
         "not removed, because it is not in this repository": plan.elsewhere,
-        "versions that have learned from them": result.learners,
+        "versions that have learned from them": [learner.facts for learner in result.learners],
     }
-    shown = {title: list(map(str, items)) for title, items in sections.items() if items}
+    shown = {title: items for title, items in sections.items() if items}
     nothing = {"result": ["nothing holds them, and no registered version has learned from them"]}
     return tree({"texts": len(result.texts), **(shown or nothing)})
 

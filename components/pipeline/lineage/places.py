@@ -127,9 +127,6 @@ class Item:
     md5: str
     what: str
 
-    def __str__(self) -> str:
-        return f"{self.md5} ({self.what})"
-
     @property
     def key(self) -> str:
         """Path of the object relative to a cache or remote."""

@@ -158,10 +158,6 @@ class Learner:
         sources = {"sources": list(self.sources), "certain": self.certain}
         return {"version": self.version.label, "digest": self.version.digest, **sources}
 
-    def __str__(self) -> str:
-        how = "" if self.certain else "possibly, the data of that time are not available: "
-        return f"{self.version.label}: {how}{', '.join(self.sources)}"
-
 
 @dataclass(frozen=True)
 class Search:
