@@ -24,8 +24,8 @@ from tests.registry.promoting import NAME, champion, events, must_not_be_called,
 
 
 def test_latency_is_measured_once_per_artifact(pipeline, monkeypatch):
-    def slow(*_, conditions):
-        return Latency(99_999.0, (99_999.0,) * ROUNDS, conditions)
+    def slow(*_):
+        return Latency(99_999.0, (99_999.0,) * ROUNDS)
 
     with monkeypatch.context() as patch:
         patch.setattr("components.registry.contest.measure_latency", slow)

@@ -11,7 +11,7 @@ from components.data.scoring.classification import Classification
 from components.data.scoring.intervals import Variance, half_width, sampling_variance
 from components.registry.decide import REFRESH, Scored, TestRows, compare, decide, detectable, power, units_needed
 from components.settings.registry import PromotionRule
-from tests.registry.rule import LABELS, ROWS, SCORING, TEST, decided, predictions, scored, statistics_of
+from tests.registry.rule import LABELS, ROWS, SCORING, TEST, decided, run_of, scored, statistics_of
 
 
 def clustered(seed: int, *, groups: int = 40, size: int = 10, spread: float = 0.3) -> tuple[TestRows, list[Scored]]:
@@ -78,7 +78,7 @@ def test_few_rows_are_inconclusive(count):
 
 
 def test_an_inconclusive_verdict_names_the_detectable_effect_and_the_labels_needed():
-    candidate = scored("candidate", None, statistics=statistics_of(predictions(284, first=40)))
+    candidate = scored("candidate", None, statistics=run_of(284, first=40))
     decision = decided(candidate)
 
     # Correct on rows 40-323 against rows 0-279: 44 gained, 40 lost, gain 0.01; variance of one row 84/400 - 0.01 ** 2.

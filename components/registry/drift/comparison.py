@@ -168,11 +168,11 @@ def _length(old: Measured, new: Measured, _: int) -> Feature:
 
 
 def _unknown(old: Measured, new: Measured, _: int) -> Feature | None:
-    pieces, unknown = ([part.rows[name].astype(np.float64) for part in (old, new)] for name in ("pieces", "unknown"))
-    if len(old) < LEAST_UNSEEN or not all(map(np.any, pieces)):
+    sides = old.rows, new.rows
+    if len(old) < LEAST_UNSEEN or not all(rows["pieces"].any() for rows in sides):
         return None  # too few rows of dev, or the classifier has no pieces
-    before, after = shares = [float(part.sum() / of.sum()) for part, of in zip(unknown, pieces, strict=True)]
-    samples = [part / np.maximum(of, 1) for part, of in zip(unknown, pieces, strict=True)]
+    before, after = shares = [float(rows["unknown"].sum()) / float(rows["pieces"].sum()) for rows in sides]
+    samples = [rows["unknown"] / np.maximum(rows["pieces"], 1) for rows in sides]
     feature = _smirnov(samples, shares, "share of unknown pieces", "{:.1%}")
     # The shares of single rows also depend on their lengths, which have a test of their own.
     return replace(feature, effect=0.0) if 1 / FACTOR < (after + BASE) / (before + BASE) < FACTOR else feature
