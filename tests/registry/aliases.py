@@ -50,6 +50,13 @@ def promote(registry: Registry, version: Version, action: Any = "promote", **fac
     return move(ledger, state, action=action, after=version, reasons=["better"], **facts)
 
 
+def begun(registry: Registry, digests: str) -> list[Version]:
+    """A version of each digest, a letter; the first one is promoted."""
+    versions = [add(registry, digest) for digest in digests]
+    promote(registry, versions[0])
+    return versions
+
+
 def change(position: int, after: str, action: str = "promote", **changes: Any) -> Entry:
     """The entry of a change at a position of the ledger."""
     facts = {

@@ -49,7 +49,7 @@ PIECES = [*SPECIAL_PIECES, *LETTERS]
 SETTINGS = FinetuneSettings(
     layers="first", pooling="max", head_norm="none", head_dropout=0.0, training=Training(rate=0.1, batch_size=4)
 )
-RULE = PromotionRule(metric="accuracy", slice_rows=20, latency_ms=10_000)
+RULE = PromotionRule(metric="accuracy", slice_rows=20, largest_slice_loss=1.0, latency_ms=10_000)
 
 
 @dataclass

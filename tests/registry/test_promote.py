@@ -33,7 +33,7 @@ def test_the_first_model_is_promoted_and_predicts(pipeline):
 
 def test_a_better_challenger_replaces_the_champion_and_rollback_restores_it(pipeline):
     run(pipeline, knows=16)
-    decision = run(pipeline, knows=24, largest_slice_loss=1.0)
+    decision = run(pipeline, knows=24)
 
     assert decision["verdict"] == "promote"
     assert decision["gain"] == pytest.approx(8 / 26)
@@ -114,12 +114,12 @@ def test_the_first_champion_has_to_beat_the_best_baseline(pipeline):
 
     # A challenger of a champion is not compared with the baselines.
     pipeline.write_baselines(words=26)
-    assert run(pipeline, knows=16, largest_slice_loss=1.0)["against"] == f"{NAME}/1"
+    assert run(pipeline, knows=16)["against"] == f"{NAME}/1"
 
 
 def test_clusters_of_the_examples_decide_the_interval(pipeline):
     run(pipeline, knows=16)
-    decision = run(pipeline, knows=20, largest_slice_loss=1.0)
+    decision = run(pipeline, knows=20)
     assert (decision["verdict"], decision["units"], decision["count"]) == ("promote", "rows", 260)
 
     # Ten rows of each letter are one piece of evidence: 4 of 26 letters are too few.
@@ -127,7 +127,7 @@ def test_clusters_of_the_examples_decide_the_interval(pipeline):
     pipeline.write_classifier("adapted", knows=20)
     rollback(pipeline.settings, "letters")
     pipeline.write_classifier("adapted", knows=21)
-    decision = run(pipeline, knows=21, largest_slice_loss=1.0, confidence=0.99)
+    decision = run(pipeline, knows=21, confidence=0.99)
     assert (decision["verdict"], decision["units"], decision["count"]) == ("inconclusive", "clusters", 26)
     assert "clusters with about" in decision["reasons"][0]
 
@@ -148,7 +148,7 @@ def test_unknown_slices_of_the_rule_are_refused(pipeline):
     with pytest.raises(ConfigError, match=r"promote.slices: no test row is in a slice 'earli'.*early"):
         run(pipeline, slices={"earli": 0.02})
     run(pipeline, knows=16)
-    decision = run(pipeline, knows=24, largest_slice_loss=1.0, slices={"early": 0.02})
+    decision = run(pipeline, knows=24, slices={"early": 0.02})
     assert decision["verdict"] == "promote"
     assert [(change["name"], change["named"]) for change in decision["slices"]] == [("early", True), ("late", False)]
 
@@ -158,7 +158,7 @@ def test_only_production_moves_the_champion(pipeline):
     pipeline.write_classifier("adapted", knows=24)
     pipeline.registered(starts=["adapted"])
     experiment = pipeline.settings.model_copy(update={"production": False})
-    job = pipeline.promote_job(largest_slice_loss=1.0).model_copy(update={"registry": experiment})
+    job = pipeline.promote_job().model_copy(update={"registry": experiment})
     decision = json.loads(promote(job).read_text())["decisions"]["letters"]
     assert (decision["verdict"], decision["against"], decision["champion"]) == (
         "promote",
