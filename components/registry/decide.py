@@ -360,7 +360,7 @@ class Decision:
         rows = f"Measured on {self.test['rows']:,} test rows"
         if self.units == "clusters":
             rows += f" in {self.count:,} clusters, such as documents and copies"
-        scores = self.figures.partition("against")[0]
+        scores = f"{title(self.metric)} {self.candidate_score:.4f} against "
         return [
             f"{rows}: comparison {self.test_uses} on them; each bound is wrong in {self.alpha:.2%} of cases",
             *(reason for reason in further if not reason.startswith(scores)),

@@ -94,60 +94,44 @@ def write_lock(pipeline: Pipeline, **stages: dict[str, object]) -> Path:
 
 
 def test_a_version_has_its_lineage_as_tags_and_datasets(pipeline):
-    encoder = (pipeline.out / "encoder" / "ulmfit" / "adapted").as_posix()
-    stages = {
-        "adapt__ulmfit": stage({encoder: md5(3)}, artifacts__tokens__domain=md5(1), components__models=md5(2)),
-        "tokenize__domain": stage({"artifacts/tokens/domain": md5(1)}, artifacts__corpus__domain=md5(5)),
-        "ingest__domain": stage({"artifacts/corpus/domain": md5(5)}, data__domain=md5(6)),
-    }
+    """The data of an experiment is the data it has read."""
+    folder = pipeline.out / "encoder" / "ulmfit"
+    pretrained, adapted = (f"{folder.as_posix()}/{start}" for start in ("pretrained", "adapted"))
     # Of several locks, the one with the outputs of the run is used.
     (pipeline.root / "dvc.lock").write_text("schema: '2.0'\nstages:\n  a:\n    outs: [{path: other/x, md5: '9'}]\n")
-    write_lock(pipeline, **stages, register=stage({}))
-    (pipeline.root / "data.dvc").write_text(yaml.safe_dump({"outs": [{"path": "data", "md5": md5(4)}]}))
-
-    def git(*command):
-        command = ("git", "-c", "user.name=a", "-c", "user.email=a@b", *command)
-        return subprocess.run(command, cwd=pipeline.root, check=True, capture_output=True, text=True).stdout.strip()
-
-    for command in (["init", "-q"], ["add", "data.dvc"], ["commit", "-q", "-m", "data"]):
-        git(*command)
-    data = {"corpus/general": Path("data/general"), "corpus/domain": Path("data/domain")}
-    pipeline.registered(tasks=[], data=data)
-    registry = pipeline.registry
-    version = registry.get("headstart-ulmfit-adapted", "1")
-    run = registry.client.get_run(version.run_id)
-
-    expected = {"git_commit": git("rev-parse", "HEAD"), "data": f"data={md5(4)}"}
-    expected |= {"dvc_output": md5(3), "parent": "headstart-ulmfit-pretrained/1"}
-    assert {name: version.tags[name] for name in expected} == expected
-    assert [(entry.dataset.name, entry.dataset.digest) for entry in run.inputs.dataset_inputs] == [("data", md5(4))]
-    assert {key for key, value in version.tags.items() if value == "unknown"} == set()
-
-
-def test_the_data_of_an_experiment_is_the_data_it_has_read(pipeline):
-    pretrained, adapted = (
-        (pipeline.out / "encoder" / "ulmfit" / start).as_posix() for start in ("pretrained", "adapted")
-    )
     write_lock(
         pipeline,
-        ingest__general=stage({"artifacts/corpus/general": "2"}, datasets__general=md5(1), components__x="9"),
-        ingest__domain=stage({"artifacts/corpus/domain": "4"}, datasets__domain__a=md5(3)),
-        pretrain=stage({pretrained: ""}, artifacts__corpus__general="2"),
-        adapt=stage({adapted: ""}, **{pretrained: "5"}, artifacts__corpus="6"),
+        ingest__general=stage({"artifacts/corpus/general": md5(2)}, datasets__general=md5(1), components__x=md5(9)),
+        ingest__domain=stage({"artifacts/corpus/domain": md5(4)}, datasets__domain__a=md5(3)),
+        pretrain=stage({pretrained: md5(5)}, artifacts__corpus__general=md5(2)),
+        adapt=stage({adapted: md5(6)}, **{pretrained: md5(5)}, artifacts__corpus=md5(4)),
+        register=stage({}),
     )
-    # The version of the root's data, which the experiment does not read.
-    (pipeline.root / "data.dvc").write_text(yaml.safe_dump({"outs": [{"path": "data", "md5": md5(7)}]}))
+    # The experiment does not read the root's data.
     (pipeline.root / "datasets" / "domain").mkdir(parents=True)
-    (pipeline.root / "datasets" / "domain.dvc").write_text(yaml.safe_dump({"outs": [{"md5": md5(8)}]}))
+    for name, out in (("data", {"path": "data", "md5": md5(7)}), ("datasets/domain", {"md5": md5(8)})):
+        (pipeline.root / f"{name}.dvc").write_text(yaml.safe_dump({"outs": [out]}))
+    for command in (["init", "-q"], ["add", "data.dvc"], ["commit", "-q", "-m", "data"], ["rev-parse", "HEAD"]):
+        identity = ("-c", "user.name=a", "-c", "user.email=a@b")
+        done = subprocess.run(
+            ["git", *identity, *command], cwd=pipeline.root, check=True, capture_output=True, text=True
+        )
     data = {"corpus/general": Path("datasets/general"), "corpus/domain": Path("datasets/domain/a")}
     pipeline.registered(tasks=[], data=data)
     registry = pipeline.registry
-    of_both = {"datasets/general": md5(1), "datasets/domain": md5(8)}
-    for start, expected in (("pretrained", {"datasets/general": md5(1)}), ("adapted", of_both)):
+    of_general = {"datasets/general": md5(1)}
+    for start, output, read in (
+        ("pretrained", md5(5), of_general),
+        ("adapted", md5(6), of_general | {"datasets/domain": md5(8)}),
+    ):
         version = registry.get(f"headstart-ulmfit-{start}", "1")
-        assert version.tags["data"] == ", ".join(map("=".join, expected.items()))
+        data_tag = ", ".join(map("=".join, read.items()))
+        expected = {"git_commit": done.stdout.strip(), "dvc_output": output, "data": data_tag}
+        assert {name: version.tags[name] for name in expected} == expected
         inputs = registry.client.get_run(version.run_id).inputs.dataset_inputs
-        assert {entry.dataset.name: entry.dataset.digest for entry in inputs} == expected
+        assert {entry.dataset.name: entry.dataset.digest for entry in inputs} == read
+        assert UNKNOWN not in version.tags.values()
+    assert version.tags["parent"] == "headstart-ulmfit-pretrained/1"
 
 
 def test_data_without_a_record_of_dvc_has_the_digest_of_its_files(tmp_path):

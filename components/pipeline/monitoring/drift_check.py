@@ -13,7 +13,7 @@ from components.data.formats.rows import open_rows
 from components.data.tasks.data import Fields, spaced
 from components.data.tasks.kinds import find_kind
 from components.registry.champion import find_champion, load_version
-from components.registry.drift.comparison import FALSE_ALARMS, ROWS, Comparison, compare
+from components.registry.drift.comparison import ERROR, FALSE_ALARMS, LEAST_EFFECT, ROWS, Comparison, compare
 from components.registry.drift.measurements import Measured, find_reference, measure, record_reference
 from components.registry.drift.traffic import read_traffic, traffic_folder
 from components.registry.tracking import Registry, Version, connect
@@ -130,6 +130,6 @@ def notes(result: Comparison) -> Iterator[str]:
     if result.features:
         yield (
             f"{result.rows:,} rows against {result.reference_rows:,} of training. Without drift, a check raises an "
-            f"alarm with a probability of at most {result.error:.2g} ({FALSE_ALARMS:g} in a year of daily checks). An "
-            f"alarm also needs an effect of at least {result.least_effect:g}."
+            f"alarm with a probability of at most {ERROR:.2g} ({FALSE_ALARMS:g} in a year of daily checks). An "
+            f"alarm also needs an effect of at least {LEAST_EFFECT:g}."
         )

@@ -90,8 +90,6 @@ class Comparison:
     source: str
     rows: int
     reference_rows: int
-    error: float
-    least_effect: float
     features: tuple[Feature, ...] = ()
     examples: tuple[str, ...] = ()
     too_few: str = ""
@@ -109,36 +107,34 @@ class Comparison:
         if self.drift:
             return f"{self.source}: drift: " + "; ".join(part.words for part in self.features if part.alarm)
         small = [part.name for part in self.features if self.mark(part)]
-        rest = f" (differences with an effect below {self.least_effect:g}: {', '.join(small)})" if small else ""
+        rest = f" (differences with an effect below {LEAST_EFFECT:g}: {', '.join(small)})" if small else ""
         return f"{self.source}: no drift in {self.rows:,} rows{rest}"
 
     def mark(self, feature: Feature) -> str:
         """What a table says of a feature: drift, a significant but small difference, or nothing."""
-        return "drift" if feature.alarm else "small" if feature.adjusted <= self.error else ""
+        return "drift" if feature.alarm else "small" if feature.adjusted <= ERROR else ""
 
     def as_dict(self) -> dict[str, Any]:
         """The comparison as a JSON object."""
         return {**asdict(self), "drift": self.drift, "sentence": self.sentence}
 
 
-def compare(
-    reference: Measured, new: Measured, *, source: str, error: float = ERROR, least_effect: float = LEAST_EFFECT
-) -> Comparison:
-    """Compare rows with a reference; arguments as the attributes of `Comparison`."""
+def compare(reference: Measured, new: Measured, *, source: str) -> Comparison:
+    """Compare rows with a reference."""
     new = new.spread(ROWS)
-    base = Comparison(source, len(new), len(reference), error, least_effect)
+    base = Comparison(source, len(new), len(reference))
     for part, what in ((new, "rows"), (reference, "reference rows")):
         if len(part) < LEAST_ROWS:
             return replace(base, too_few=f"{len(part)} {what} of at least {LEAST_ROWS}")
     assert reference.unseen is not None
     unseen = reference.take(np.flatnonzero(reference.unseen))
     # So many that a p-value far below the error of a test can be reached.
-    most = math.ceil(2 * len(TESTS) / error)
+    most = math.ceil(2 * len(TESTS) / ERROR)
     tests = {name: test(reference if name == "length" else unseen, new, most) for name, test in TESTS.items()}
     results = [replace(result, name=name) for name, result in tests.items() if result is not None]
     adjusted = holm([result.p for result in results])
     features = tuple(
-        replace(result, adjusted=p, alarm=p <= error and result.effect >= least_effect)
+        replace(result, adjusted=p, alarm=p <= ERROR and result.effect >= LEAST_EFFECT)
         for result, p in zip(results, adjusted, strict=True)
     )
     compared = replace(base, features=features)
