@@ -15,6 +15,7 @@ from contextlib import suppress
 from dataclasses import asdict
 from functools import cached_property, partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import unquote, urlsplit
 
@@ -77,6 +78,10 @@ class Reading:
 
     def find_number(self, name: str, number: str) -> Version | None:
         return next((version for version in self.versions(name) if version.number == str(number)), None)
+
+    def log(self, name: str) -> SimpleNamespace:
+        """The log, of which only `read` exists."""
+        return SimpleNamespace(read=lambda: self.read_log(name))
 
     def download(self, version: Version, directory: Path) -> Path:
         parts = urlsplit(self.location(version))

@@ -6,10 +6,9 @@ import json
 import shutil
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import unquote, urlsplit
@@ -170,8 +169,9 @@ class Registry:
         #: The tracking URI as set, without a password, for messages and records.
         self.address = address
         self.settings = settings
-        #: Name -> its log.
-        self.log: Callable[[str], Log] = cache(partial(Log, self))
+
+    def log(self, name: str) -> Log:
+        return Log(self, name)
 
     def read_log(self, name: str) -> tuple[dict[int, str], dict[str, str]]:
         return self.log(name).read()
