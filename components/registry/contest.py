@@ -366,8 +366,7 @@ def scored_rows(
     stand_in = sparse.csr_array((0, scoring.width))
     if len(split):
         stand_in = scoring.statistics(split.fields, split.targets, scoring.constant(split.targets))
-    groups = None if (clusters := split.clusters) is None else [str(number) for number in clusters]
-    return TestRows(facts.digests["test"], scoring, stand_in, slices, groups), statistics
+    return TestRows(facts.digests["test"], scoring, stand_in, slices, split.clusters), statistics
 
 
 def rival_of(

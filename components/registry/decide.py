@@ -63,7 +63,6 @@ from components.data.scoring.intervals import (
     MIN_GROUPS,
     Ints,
     Variance,
-    clusters_of,
     clusters_within,
     half_width,
     left_out,
@@ -125,8 +124,8 @@ class TestRows:
 
     Attributes:
         stand_in: (N, K) statistics of the constant prediction (`Scoring.constant`).
-        groups: name of each row's cluster (None: the row is a cluster of its own), or None if rows are independent;
-            of copies, of a group and of a document it is the same (`Split.clusters`).
+        clusters: (N,) number of each row's cluster, from 0, or None if rows are independent; of copies, of a group and
+            of a document it is the same (`Split.clusters`).
     """
 
     __test__ = False  # pytest would collect it because of its name
@@ -135,15 +134,10 @@ class TestRows:
     scoring: Scoring
     stand_in: sparse.csr_array
     slices: Sequence[str | None] | None = None
-    groups: Sequence[str | None] | None = None
+    clusters: Ints | None = None
 
     def __len__(self) -> int:
         return int(self.stand_in.shape[0])
-
-    @property
-    def clusters(self) -> Ints | None:
-        """(N,) number of each row's cluster, from 0, or None if rows are independent."""
-        return clusters_of(self.groups)
 
 
 @dataclass(frozen=True)

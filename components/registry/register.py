@@ -176,7 +176,7 @@ class Candidate:
             versions[each.key] for each in models if each.task == self.task and str(each.system) in self.teachers
         ]
         evaluated = Evaluated.read(job.out / "evaluation" / str(self.task))
-        artifact = evaluated.artifact(identity["system"])
+        artifact = evaluated.artifacts.get(identity["system"], {})
         rows = job.out / "examples" / str(self.task)
         digest = read_facts(rows).digests["test"] if rows.is_dir() else ""
         metrics, about = dict[str, float](), f"Language models: {self.system.family}, {self.system.start}."

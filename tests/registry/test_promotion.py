@@ -165,10 +165,10 @@ EVERY = np.arange(ROWS)
 EVEN = np.array([name == "even" for name in TEST.slices or ()])
 
 
-def compared(candidate, champion, slices=TEST.slices, *, groups=None, named=None, **rule):
+def compared(candidate, champion, slices=TEST.slices, *, clusters=None, named=None, **rule):
     """The decision on a candidate and a champion that are correct on these rows, (N,) of bool."""
     pair = (scored(name, None, statistics=answers(right)) for name, right in (("a", candidate), ("b", champion)))
-    return decided(*pair, rows=replace(TEST, slices=slices, groups=groups), slices=named or {}, **rule)
+    return decided(*pair, rows=replace(TEST, slices=slices, clusters=clusters), slices=named or {}, **rule)
 
 
 def test_a_significant_slice_loss_rejects_a_better_model():
@@ -223,8 +223,8 @@ def test_few_rows_of_a_named_slice_exclude_no_loss():
 def test_a_named_slice_is_judged_by_its_clusters(clusters):
     """200 rows of fewer than five clusters exclude no loss, whatever the variance between rows is."""
     slices = tuple("key" if row < 200 else None for row in range(ROWS))
-    groups = tuple(f"of key {row % clusters}" if row < 200 else f"other {row % 40}" for row in range(ROWS))
-    decision = compared(EVERY >= 0, EVERY % 3 > 0, slices, named={"key": 0.02}, groups=groups)
+    numbers = np.where(EVERY < 200, EVERY % clusters, clusters + EVERY % 40)
+    decision = compared(EVERY >= 0, EVERY % 3 > 0, slices, named={"key": 0.02}, clusters=numbers)
     assert decision.verdict == ("promote" if clusters == 5 else "inconclusive")
     (change,) = (change for change in decision.slices if change.named)
     assert (change.units, change.shown) == (clusters, clusters == 5)
