@@ -111,9 +111,7 @@ class Project:
 
     def state(self, task: str) -> State:
         """The ledger's state of the champion's alias."""
-        registry = self.registry()
-        settings = self.settings.registry
-        return Ledger(registry).state(settings.model_name(task), settings.alias)
+        return Ledger(self.registry()).state(self.settings.registry.model_name(task))
 
     def champion(self, task: str) -> Champion:
         settings = self.settings.registry

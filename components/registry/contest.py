@@ -84,7 +84,7 @@ def promote(job: PromoteJob) -> Path:
         entries = [listing["challengers"][task], *listing.get("candidates", {}).get(task, [])]
         challenger, *candidates = (registry.get(entry["name"], entry["version"]) for entry in entries)
         for attempt in range(1, ATTEMPTS + 1):
-            state, champion, sentences = observe(ledger, model=challenger.name, alias=job.registry.alias)
+            state, champion, sentences = observe(ledger, challenger.name)
             recovered += sentences
             print("".join(f"{sentence}\n" for sentence in sentences), end="", flush=True)
             contest = Contest(job.rule, ledger, task, job.out, examples, state, challenger, candidates)
@@ -200,7 +200,7 @@ class Contest:
         if decision.verdict == "unchanged" or (earlier is not None and earlier.reasons == decision.reasons):
             return decision
         facts = {"key": key, "decision": asdict(decision)}
-        self.ledger.append("decision", model=self.state.model, alias=self.state.alias, facts=facts)
+        self.ledger.append("decision", model=self.state.model, facts=facts)
         text = "; ".join([decision.verdict, *decision.reasons])
         self.ledger.registry.set_tag(candidate, "decision", text)
         return decision
@@ -362,11 +362,10 @@ def scored_rows(
         name: scoring.statistics(split.fields, split.targets, scoring.renamed(model.answer(split.fields), model.labels))
         for name, model in models.items()
     }
-    slices = split.slices if any(name is not None for name in split.slices) else None
     stand_in = sparse.csr_array((0, scoring.width))
     if len(split):
         stand_in = scoring.statistics(split.fields, split.targets, scoring.constant(split.targets))
-    return TestRows(facts.digests["test"], scoring, stand_in, slices, split.clusters), statistics
+    return TestRows(facts.digests["test"], scoring, stand_in, split.slices, split.clusters), statistics
 
 
 def rival_of(

@@ -133,7 +133,7 @@ class TestRows:
     digest: str
     scoring: Scoring
     stand_in: sparse.csr_array
-    slices: Sequence[str | None] | None = None
+    slices: Sequence[str | None] = ()
     clusters: Ints | None = None
 
     def __len__(self) -> int:
@@ -234,9 +234,7 @@ def slice_changes(
     rows: TestRows, other: sparse.csr_array, candidate: sparse.csr_array, rule: PromotionRule, metric: str, alpha: float
 ) -> tuple[SliceChange, ...]:
     """Gains on the named slices and on the large ones. Units are the clusters (`clusters_within`)."""
-    if rows.slices is None:
-        return ()
-    of_row = np.array([name or "" for name in rows.slices])
+    of_row = np.array([name or "" for name in rows.slices], dtype=np.str_)
     names, counts = np.unique(of_row[of_row != ""], return_counts=True)
     sizes = dict(zip(map(str, names), counts, strict=True))
     named = [name for name in rule.slices if name in sizes]
@@ -395,7 +393,7 @@ def decide(
     other = champion or baseline or Scored(rows.scoring.constant_name, "", rows.stand_in)
     if champion is None:
         rule = rule.model_copy(update={"mode": "superiority", "least_gain": 0.0, "slices": {}})
-        rows = replace(rows, slices=None)
+        rows = replace(rows, slices=())
     if settled := _settled(candidate, champion, other, rule, metric=metric, rows=len(rows)):
         verdict, reason = settled
         return Decision(verdict, rule.mode, metric, other.name, (reason,), rival=other.system)

@@ -212,7 +212,7 @@ def describe_champion(settings: RegistrySettings, task: str, *, at: str = "") ->
     8601, UTC unless it has an offset; a date stands for its end. By default now."""
     registry = Reading(with_models(settings))
     model, alias = settings.model_name(task), settings.alias
-    state, present = Ledger(registry).state(model, alias), registry.alias(model, alias)
+    state, present = Ledger(registry).state(model), registry.alias(model, alias)
     moment = parse_time(at) if at else datetime.now(UTC)
     change = state.at(moment)
     if not at and present is None and state.last is None:

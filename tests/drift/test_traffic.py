@@ -41,7 +41,7 @@ def test_rows_are_read_in_the_order_of_time_from_all_writers(tmp_path):
     assert actual.rows["characters"].tolist() == [3, 1, 2, 4]
     assert (actual.kind, actual.labels, actual.texts) == ("classification", ("a", "b"), ())
     assert read(tmp_path, since=10).rows["characters"].tolist() == [1, 2, 4]
-    assert read(tmp_path, most=2).rows["characters"].tolist() == [3, 4]
+    assert read(tmp_path).spread(2).rows["characters"].tolist() == [3, 4]
     assert len(read_traffic(tmp_path, task="letters", digest="f" * 64)) == 0
     assert len(read_traffic(tmp_path / "none", task="letters", digest=DIGEST)) == 0
 

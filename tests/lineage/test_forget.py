@@ -90,7 +90,7 @@ def test_a_document_is_traced_and_removed_from_everything(project, tmp_path_fact
 
     # The taints are in the ledger and in the registry.
     registry = connect(params.registry)
-    state = Ledger(registry).state("headstart-aws-type", "champion")
+    state = Ledger(registry).state("headstart-aws-type")
     assert len(state.tainted) == 4
     assert registry.get("headstart-aws-type", "2").tags["tainted"] == certificate["certificate"]
 

@@ -138,7 +138,7 @@ def test_words_are_served_until_a_challenger_is_better(pipeline):
     assert made["test_uses"] == 1, "comparisons with chance have an error of their own"
     registry = pipeline.registry
     assert registry.get(name, made["alias_after"]).tags["decision"].startswith("promote; ")
-    state = Ledger(registry).state(name, "champion")
+    state = Ledger(registry).state(name)
     assert state.last is not None and list(state.last["reasons"]) == made["reasons"]
     assert [entry["decision"]["verdict"] for entry in state.decisions] == ["inconclusive", "promote"]
     assert isinstance(pipeline.champion(), WordsClassifier)

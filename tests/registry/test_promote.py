@@ -44,7 +44,7 @@ def test_a_better_challenger_replaces_the_champion_and_rollback_restores_it(pipe
     lines = rollback(pipeline.settings, "letters")
     assert lines == [f"{NAME}@champion: version 1 restored, version 2 rolled back"]
     assert champion(pipeline) == "1"
-    change = Ledger(pipeline.registry).state(NAME, "champion").last
+    change = Ledger(pipeline.registry).state(NAME).last
     assert change is not None
     assert (change["action"], change["before"], change["after"]) == ("rollback", "2", "1")
     assert champions(pipeline) == ["1"]

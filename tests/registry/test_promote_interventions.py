@@ -71,7 +71,7 @@ def test_a_move_by_hand_is_respected_until_a_new_candidate_is_better(pipeline):
         assert decision["reasons"][0].startswith(f"{NAME}/2 was known when a person chose version 1 on ")
         actual = [f"{NAME}@champion: version 1 was set by hand in MLflow; it is respected"]
         assert written["recovered"] == (actual if night == 0 else [])
-    state = Ledger(registry).state(NAME, "champion")
+    state = Ledger(registry).state(NAME)
     assert [(change["action"], change["after"]) for change in state.changes] == [
         ("promote", "1"),
         ("promote", "2"),
@@ -130,7 +130,7 @@ def test_an_alias_that_a_person_moves_during_the_decision_is_not_moved_back(pipe
     written = pipeline.promoted()["decisions"]["letters"]
     assert compared == ["2", "1"], "it is made again, against the champion that the person has chosen"
     assert (written["verdict"], written["against"], champion(pipeline)) == ("promote", f"{NAME}/1", "3")
-    changes = Ledger(pipeline.registry).state(NAME, "champion").changes
+    changes = Ledger(pipeline.registry).state(NAME).changes
     chosen = "hand" if how == "by hand" else "rollback"
     assert [change["action"] for change in changes] == ["promote", "promote", chosen, "promote"]
 

@@ -63,7 +63,7 @@ def test_few_rows_are_inconclusive(count):
     """All rows agree that the candidate is better, so that the estimate of the variance is 0."""
     labels = LABELS[:count]
     right, wrong = statistics_of(labels, labels), statistics_of((labels + 1) % 4, labels)
-    rows = replace(TEST, stand_in=wrong, slices=None)
+    rows = replace(TEST, stand_in=wrong, slices=())
     pair = scored("better", None, statistics=right), scored("champion", None, statistics=wrong)
     decision = decided(*pair, rows=rows)
     assert (decision.verdict, decision.gain, decision.low) == ("inconclusive", 1.0, None)

@@ -57,7 +57,7 @@ def test_a_model_that_was_initialised_from_a_tainted_one_is_rejected(pipeline):
     run(pipeline, knows=16)
     encoder = "headstart-ulmfit-adapted"
     taint(pipeline.settings, encoder, "1")
-    state = Ledger(pipeline.registry).state(NAME, "champion")
+    state = Ledger(pipeline.registry).state(NAME)
     assert list(state.tainted) == [pipeline.registry.get(encoder, "1").digest]
     rejected = run(pipeline, knows=24)
     assert rejected["verdict"] == "reject" and rejected["reasons"][0].startswith(f"{encoder}/1 has learned from")

@@ -39,7 +39,7 @@ def check_traffic(params: Params, task: str) -> Comparison:
     registry = connect(with_models(params.registry))
     version = find_champion(registry, task)
     since = time.time() - WINDOW_DAYS * 86400
-    new = read_traffic(traffic_folder(Path()), task=task, digest=version.digest, since=since, most=ROWS)
+    new = read_traffic(traffic_folder(Path()), task=task, digest=version.digest, since=since)
     source = f"{version.label}, served traffic of the last {WINDOW_DAYS} days"
     return compare(_reference(registry, version, params, task), new, source=source)
 

@@ -132,7 +132,7 @@ def old_versions(params: Params) -> Iterator[Garbage]:
     kept: set[str] = set()
     # Classifiers first, then the adapted encoders, whose parents are encoders too.
     for name in [*tasks, *reversed(encoders)]:
-        state = ledger.state(name, settings.alias) if name in tasks else None
+        state = ledger.state(name) if name in tasks else None
         numbers = keep(versions[name], state, registry.aliased(name), newest=newest, champions=KEPT_CHAMPIONS)
         here = [version for version in versions[name] if version.number in numbers or version.label in kept]
         kept |= {label for version in here for label in (version.label, version.tags.get("parent", ""))}

@@ -134,21 +134,15 @@ def prune(folder: Path, *, most: int) -> None:
             total -= size
 
 
-def read_traffic(folder: Path, *, task: str, digest: str, since: float = 0.0, most: int | None = None) -> Measured:
-    """The logged rows of a model, in the order of time.
-
-    Args:
-        since: time in seconds since the epoch; older rows are left out.
-        most: maximum number of rows, evenly spaced over the time; None: all.
-    """
+def read_traffic(folder: Path, *, task: str, digest: str, since: float = 0.0) -> Measured:
+    """The logged rows of a model, in the order of time, without those before `since`, in seconds since the epoch."""
     parts = [part for path in segments(Path(folder) / task / digest[:DIGEST_LENGTH]) for part in _read(path)]
     if not parts:
         return Measured("", (), np.zeros(0, dtype=ROW))
     rows = np.concatenate([part.rows for part in parts])
     texts = tuple(text for part in parts for text in part.texts) if all(part.texts for part in parts) else ()
     order = np.argsort(rows["time"], kind="stable")
-    joined = replace(parts[-1], rows=rows, texts=texts).take(order[rows["time"][order] >= since])
-    return joined if most is None else joined.spread(most)
+    return replace(parts[-1], rows=rows, texts=texts).take(order[rows["time"][order] >= since])
 
 
 def _read(path: Path) -> Iterator[Measured]:
