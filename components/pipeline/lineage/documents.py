@@ -155,10 +155,12 @@ def _in_split(directory: Path, name: str, split: corpora.Split, texts: Texts) ->
 def near_copies(params: Params, wanted: Sequence[str], *, without: Sequence[Copy]) -> list[Copy]:
     """Near copies of texts in the corpora of the run's folder but `without`, most similar first, at most 20 per corpus:
     by the signatures in the key shards; corpora with signatures of another form are left out."""
-    near, listed = params.ingest.near_duplicates, {(match.where, match.id) for match in without}
+    if (near := params.ingest.near_duplicates) is None:
+        return []
+    listed = {(match.where, match.id) for match in without}
     signatures = Shingles(ngram=NGRAM, permutations=PERMUTATIONS).sketches([clean(text) for text in wanted])
     matches: list[Copy] = []
-    for directory in _complete(params) if near is not None else ():
+    for directory in _complete(params):
         facts, here = read_manifest(directory, kind=corpora.KIND).facts, list[Copy]()
         for shard in facts["keys"] if stores_signatures(facts["recipe"]["settings"]) else ():
             for batch in read_batches(directory / shard, ["sketch", "id", "heldout"]):
