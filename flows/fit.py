@@ -13,6 +13,7 @@ import typer
 from components.cli.common import NEXT, PARAMS, DataFlags, flags
 from components.core.errors import ConfigError
 from components.core.steps import step
+from components.registry.decide import Decision, read_decisions
 from components.reporting.advice import not_told_apart
 from components.settings.loading import load_params
 from components.settings.minutes import FIRST_MINUTES
@@ -88,9 +89,9 @@ def served(params: Path) -> list[str]:
     # Outputs are relative to the repository, which may be a folder above.
     out = (find_repository(params.parent) or params.parent) / settings.run.out
     lines = list[str]()
-    for task, decision in summary.read_decisions(out).items():
+    for task, decision in read_decisions(out / summary.DECISION).items():
         source = settings.data.tasks[task]
-        model, labelled = decision.get("served"), source.kind in LABELLED
+        model, labelled = decision.served, source.kind in LABELLED
         evaluation = summary.evaluated(out, task)
         lines += [_not_told_apart(settings, task, *pair) for pair in not_told_apart(evaluation) if labelled]
         if model is None:
@@ -116,16 +117,15 @@ def _not_told_apart(settings: Params, task: str, first: str, second: str, rate: 
 
 
 def to_be_served(
-    task: str, decision: Mapping[str, Any], evaluation: Mapping[str, Any], *, share: float | None = None
+    task: str, decision: Decision, evaluation: Mapping[str, Any], *, share: float | None = None
 ) -> list[str]:
     """How to try the best model of a task that has no current one, what would help for this verdict, and how to choose
     it in spite of the rule. `share`: of the rows that become test rows; None: the test rows are a file."""
-    number = (decision.get("candidate") or {}).get("version")
+    number = (decision.candidate or {}).get("version")
     steps = [f"{step('try', task=task, version=number)}    # the best candidate, to try"] * bool(number)
-    needed, count = decision.get("labels_needed"), decision.get("count")
-    rows = (decision.get("test") or {}).get("rows")
+    needed, count, rows = decision.labels_needed, decision.count, decision.test.get("rows")
     # Of a gain that is shown to be too small, or of none, more test rows would show the same.
-    if decision.get("verdict") != "reject" and rows and needed and count:
+    if decision.verdict != "reject" and rows and needed and count:
         more = math.ceil((needed - count) * rows / count)
         if share is None:
             steps.append(f"label about {more:,} more test rows: they would show this gain")

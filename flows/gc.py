@@ -15,10 +15,10 @@ from components.core.resources import PIPELINE
 from components.pipeline.monitoring.disk import in_units
 from components.pipeline.monitoring.garbage import (
     Garbage,
-    old_checkpoints,
-    old_features,
-    old_logs,
-    old_traffic,
+    checkpoints,
+    features,
+    logs,
+    old,
     old_versions,
     orphaned_outputs,
 )
@@ -45,12 +45,11 @@ def collect(params: Params, *, root: Path) -> Iterator[Garbage]:
     rule = params.gc
     storage = params.cluster.storage
     storage = storage if "://" in storage else str(root / storage)
-    yield from old_checkpoints(storage, days=rule.checkpoint_days)
-    yield from old_features(root / params.cluster.features, days=rule.checkpoint_days)
+    yield from old(checkpoints(storage), days=rule.checkpoint_days)
+    yield from old(features(root / params.cluster.features), days=rule.checkpoint_days)
     former = [(name, root / out["path"]) for name, outs in recorded_outputs(root / "dvc.lock").items() for out in outs]
     yield from orphaned_outputs(former, current_outputs(root))
-    yield from old_logs(root / STATE, days=LOG_DAYS)
-    yield from old_traffic(traffic_folder(root), days=LOG_DAYS)
+    yield from old(logs(root / STATE, traffic_folder(root)), days=LOG_DAYS)
     yield from old_versions(params)
     yield from unused_cache(root)
 
@@ -90,7 +89,7 @@ def unused_cache(root: Path) -> Iterator[Garbage]:
     size = sum(file.stat().st_size for file in files if file.is_file())
     if files:
         reason = "used by no commit and not by the working tree" if has_git else "not used by the working tree"
-        yield Garbage("DVC cache", f"{len(files)} files of {cache}", size, reason, lambda: _dvc(root, *flags))
+        yield Garbage("DVC cache", f"{len(files)} files of {cache}", size, lambda: _dvc(root, *flags), reason)
 
 
 def _dvc(root: Path, *arguments: str) -> str:

@@ -98,7 +98,7 @@ def check_drift(params: Path, *, root: Path) -> None:
     for task in settings.run.tasks:
         logged = segments(traffic_folder(root) / task)
         checked = root / settings.run.out / FOLDER / f"drift-{task}" / "manifest.json"
-        newest = max((segment.path.stat().st_mtime for segment in logged), default=0.0)
+        newest = max((path.stat().st_mtime for path in logged), default=0.0)
         if newest > (checked.stat().st_mtime if checked.is_file() else 0.0):
             try:
                 path = str(params.relative_to(root))

@@ -12,7 +12,8 @@ from rich.table import Table
 
 from components.core.artifacts import read_json
 from components.core.errors import ConfigError
-from components.reporting.advice import advice, answer, champion_of
+from components.registry.decide import Decision, read_decisions
+from components.reporting.advice import advice, answer
 from components.reporting.findings import FOLDER, read
 from components.settings.loading import load_params
 
@@ -43,8 +44,7 @@ def lines(*, root: Path, params: Path, decided: bool = True, brief: bool = False
 def next_step(out: Path, task: str) -> str:
     """What to do next for a task, with the command; empty without an evaluation."""
     evaluation = evaluated(out, task)
-    decision = read_decisions(out)
-    steps = advice(task, evaluation, system=champion_of(decision.get(task, {}))) if evaluation else []
+    steps = advice(task, evaluation, system=decision_of(out, task).current) if evaluation else []
     return next((f"{step.text} `{step.command}`" for step in steps), "")
 
 
@@ -119,7 +119,7 @@ def score(out: Path, task: str) -> list[str]:
     stored = [system for system in content.get("systems", []) if "artifact" in system]
     if not stored:
         return []
-    current = champion_of(read_decisions(out).get(task, {}))
+    current = decision_of(out, task).current
     best = max(stored, key=lambda system: system["artifact"]["scores"][content["main"]]["mean"])
     system = next((each for each in stored if each["system"] == current), best)
     given, names = system["artifact"]["scores"], dict.fromkeys((content["main"], "accuracy"))
@@ -134,23 +134,23 @@ def _interval(score: dict[str, float] | None) -> str:
 def decisions(*, root: Path, params: Path, decided: bool = True) -> list[str]:
     """The verdict on each task's challenger, which model is served and why, and the warnings; the champion alone if
     nothing was decided."""
-    content = read_decisions(root / load_params(params).run.out)
+    content = read_decisions(root / load_params(params).run.out / DECISION)
     if not decided:
         return [
             f"{task}: nothing new to compare; " + (f"champion: version {number}" if number else "no champion")
             for task, decision in content.items()
-            for number in [decision["alias_after"]]
+            for number in [decision.alias_after]
         ]
     lines = []
     for task, decision in content.items():
-        lines.append(f"{task}: {decision.get('story') or decision['reasons'][0]}")
-        lines += [f"{task}: warning: {warning}" for warning in decision.get("warnings", [])]
+        lines.append(f"{task}: {decision.story or decision.reasons[0]}")
+        lines += [f"{task}: warning: {warning}" for warning in decision.warnings]
     return lines
 
 
-def read_decisions(out: Path) -> dict[str, Any]:
-    """Task -> its decision, as in decision.json; empty without one."""
-    return dict(read_json(out / DECISION, made_by="the stage promote", missing_ok=True).get("decisions", {}))
+def decision_of(out: Path, task: str) -> Decision:
+    """The last decision about a task's challenger."""
+    return read_decisions(out / DECISION).get(task, Decision())
 
 
 def decided_at(*, root: Path, params: Path) -> int:

@@ -34,7 +34,7 @@ from components.data.tasks.kinds import find_kind
 from components.pages import errors, graph, labelling, overview, retrainings, trying
 from components.pages.project import VERDICTS, Link, Project
 from components.reporting import figures
-from components.reporting.advice import answer, grounds, labels_used
+from components.reporting.advice import answer, labels_used
 from components.reporting.marks import marked
 from components.serving import http
 from components.serving.http import Bodies, BodyError, address_of, configure, listen, names_of, token_for
@@ -122,7 +122,7 @@ class Pages:
             finalize=marked,
         )
         self._templates.filters |= {"duration": duration, "budget": budget_name, "query": urlencode}
-        self._templates.filters |= {"answer": answer, "grounds": grounds, "labels_used": labels_used}
+        self._templates.filters |= {"answer": answer, "labels_used": labels_used}
         self._templates.filters["day"] = lambda seconds: f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%d %H:%M} UTC"
         # matplotlib's settings belong to the process.
         self._drawing = threading.Lock()

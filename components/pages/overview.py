@@ -1,15 +1,17 @@
 """The first page: what is served, whether transfer paid, what to do next."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any
 
 from components.core.errors import HeadstartError
 from components.core.steps import step
 from components.pages.project import Champion, Project
 from components.pipeline.costs import History
+from components.registry.decide import Decision
 from components.reporting import evaluations, findings
-from components.reporting.advice import Advice, advice, current_row
+from components.reporting.advice import Advice, advice
 
 #: Prefix of the findings of `headstart drift` (`components.pipeline.monitoring.drift_check`).
 DRIFT = "drift-"
@@ -22,14 +24,14 @@ def task(project: Project, name: str) -> dict[str, Any]:
     evaluation, champion, decision = project.evaluation(name), project.champion(name), project.decision(name)
     system = champion.system if champion.version else ""
     # A person may have moved the alias since the decision.
-    same = champion.version is not None and champion.version.number == decision.get("alias_after")
-    row = current_row(decision) if same else ""
-    if decision and champion.version is not None and not same:
+    same = champion.version is not None and champion.version.number == decision.alias_after
+    row = decision.current_of_run if same else ""
+    if decision.verdict and champion.version is not None and not same:
         chosen = f"{system or 'a model'} (version {champion.version.number})"
-        decision = {**decision, "story": f"{chosen} is the current model, chosen after the last decision"}
+        decision = replace(decision, story=f"{chosen} is the current model, chosen after the last decision")
     screen = evaluations.first_screen(evaluation, champion=row) if evaluation else None
     steps = advice(name, evaluation, system=system, flags=project.flags) if evaluation else []
-    candidate = decision.get("candidate") or {}
+    candidate = decision.candidate or {}
     if champion.version is None and candidate.get("version"):
         number = candidate["version"]
         steps = [
@@ -52,9 +54,9 @@ def task(project: Project, name: str) -> dict[str, Any]:
     }
 
 
-def reasons_of(champion: Champion, decision: Mapping[str, Any]) -> Sequence[str]:
+def reasons_of(champion: Champion, decision: Decision) -> Sequence[str]:
     """Why the served version was chosen; empty if the last decision, shown beside it, has the same reasons."""
-    return () if list(champion.reasons) == list(decision.get("reasons", ())) else champion.reasons
+    return () if list(champion.reasons) == list(decision.reasons) else champion.reasons
 
 
 def _drift(project: Project, name: str) -> tuple[str, str] | None:

@@ -11,6 +11,7 @@ from components.core.artifacts import read_json, read_manifest
 from components.core.errors import HeadstartError, RegistryError
 from components.data.scoring.base import title
 from components.data.tasks.examples import TaskFacts, read_facts
+from components.registry.decide import Decision, read_decisions
 from components.registry.explain import in_words
 from components.registry.ledger import Ledger, State
 from components.registry.tracking import Registry, Version, connect
@@ -84,11 +85,9 @@ class Project:
         path = self.out / "evaluation" / task / "evaluation.json"
         return read_json(path, made_by="the stage evaluate", missing_ok=True)
 
-    def decision(self, task: str) -> dict[str, Any]:
-        """The last decision about a task's challenger; empty before the first run."""
-        path = self.out / "registry" / "decision.json"
-        stored = read_json(path, made_by="the stage promote", missing_ok=True)
-        return dict(stored.get("decisions", {}).get(task, {}))
+    def decision(self, task: str) -> Decision:
+        """The last decision about a task's challenger."""
+        return read_decisions(self.out / "registry" / "decision.json").get(task, Decision())
 
     def facts(self, task: str) -> TaskFacts | None:
         """The facts of a task; None before the stage examples has run."""
@@ -112,9 +111,7 @@ class Project:
 
     def state(self, task: str) -> State:
         """The ledger's state of the champion's alias."""
-        registry = self.registry()
-        settings = self.settings.registry
-        return Ledger(registry).state(settings.model_name(task), settings.alias)
+        return Ledger(self.registry()).state(self.settings.registry.model_name(task))
 
     def champion(self, task: str) -> Champion:
         settings = self.settings.registry
@@ -132,7 +129,7 @@ class Project:
 
     def challenger(self, task: str) -> Version | None:
         """The version that the last decision was about, unless it is the champion; None if there is none."""
-        number = (self.decision(task).get("candidate") or {}).get("version")
+        number = (self.decision(task).candidate or {}).get("version")
         if number is None:
             return None
         with suppress(HeadstartError):

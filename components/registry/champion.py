@@ -33,7 +33,7 @@ def find_champion(registry: Registry | Reading, task: str) -> Version:
     name, alias = registry.settings.model_name(task), registry.settings.alias
     version = registry.alias(name, alias)
     if version is None:
-        if reason := missing_champion(registry, Ledger(registry).state(name, alias)):
+        if reason := missing_champion(registry, Ledger(registry).state(name)):
             raise RegistryError(reason)
         raise RegistryError(none_promoted(registry, name, task))
     return version
@@ -59,26 +59,22 @@ def fetched(registry: Registry | Reading, version: Version, *, directory: Path |
     directory = Path(tempfile.mkdtemp(prefix="headstart-")) if directory is None else directory
     try:
         bundle = registry.download(version, directory / "model")
-        _check(bundle, version)
+        try:
+            manifest = read_manifest(bundle, kind="classifier", verify=True)
+        except SchemaError as error:
+            raise SchemaError(
+                f"{version.label}: the schema of the registered model is not the one that this version of Headstart "
+                f"reads ({SCHEMA}); run the pipeline again, which registers a new model, or install the version of "
+                "Headstart that has registered this one"
+            ) from error
+        if manifest.digest != version.digest:
+            raise ArtifactError(
+                f"{version.label}: its files are not the ones that were registered (digest {manifest.digest[:12]}, "
+                f"registered {version.digest[:12] or 'none'}); register the model again or roll back"
+            )
         yield bundle
     finally:
         shutil.rmtree(directory, ignore_errors=True)
-
-
-def _check(bundle: Path, version: Version) -> None:
-    try:
-        manifest = read_manifest(bundle, kind="classifier", verify=True)
-    except SchemaError as error:
-        raise SchemaError(
-            f"{version.label}: the schema of the registered model is not the one that this version of Headstart reads "
-            f"({SCHEMA}); run the pipeline again, which registers a new model, or install the version of Headstart "
-            "that has registered this one"
-        ) from error
-    if manifest.digest != version.digest:
-        raise ArtifactError(
-            f"{version.label}: its files are not the ones that were registered (digest {manifest.digest[:12]}, "
-            f"registered {version.digest[:12] or 'none'}); register the model again or roll back"
-        )
 
 
 def load_version(registry: Registry, version: Version, *, int8: bool = False, error: float | None = None) -> Classifier:

@@ -11,7 +11,6 @@ import json
 import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -85,7 +84,7 @@ def promote(job: PromoteJob) -> Path:
         entries = [listing["challengers"][task], *listing.get("candidates", {}).get(task, [])]
         challenger, *candidates = (registry.get(entry["name"], entry["version"]) for entry in entries)
         for attempt in range(1, ATTEMPTS + 1):
-            state, champion, sentences = observe(ledger, model=challenger.name, alias=job.registry.alias)
+            state, champion, sentences = observe(ledger, challenger.name)
             recovered += sentences
             print("".join(f"{sentence}\n" for sentence in sentences), end="", flush=True)
             contest = Contest(job.rule, ledger, task, job.out, examples, state, challenger, candidates)
@@ -201,7 +200,7 @@ class Contest:
         if decision.verdict == "unchanged" or (earlier is not None and earlier.reasons == decision.reasons):
             return decision
         facts = {"key": key, "decision": asdict(decision)}
-        self.ledger.append("decision", model=self.state.model, alias=self.state.alias, facts=facts)
+        self.ledger.append("decision", model=self.state.model, facts=facts)
         text = "; ".join([decision.verdict, *decision.reasons])
         self.ledger.registry.set_tag(candidate, "decision", text)
         return decision
@@ -363,12 +362,10 @@ def scored_rows(
         name: scoring.statistics(split.fields, split.targets, scoring.renamed(model.answer(split.fields), model.labels))
         for name, model in models.items()
     }
-    slices = split.slices if any(name is not None for name in split.slices) else None
     stand_in = sparse.csr_array((0, scoring.width))
     if len(split):
         stand_in = scoring.statistics(split.fields, split.targets, scoring.constant(split.targets))
-    groups = None if (clusters := split.clusters) is None else [str(number) for number in clusters]
-    return TestRows(facts.digests["test"], scoring, stand_in, slices, groups), statistics
+    return TestRows(facts.digests["test"], scoring, stand_in, split.slices, split.clusters), statistics
 
 
 def rival_of(
@@ -381,30 +378,26 @@ def rival_of(
     Args:
         finetuned: folder of the task's results, `<family>-<start>` and `baselines`.
     """
-    best = rival == BEST_BASELINE
+    best, scored = rival == BEST_BASELINE, list[tuple[float, Scored]]()
     directory = finetuned / BASELINES if best else results_of(finetuned, rival)
     if best and (not directory.is_dir() or results_of(finetuned, system) == directory):
         return None
     try:
         if read_manifest(directory, kind=KIND).facts.get("examples", {}).get("test") != facts.digests["test"]:
             raise ArtifactError(f"{directory}: made from another version of the test rows; run its stage again")
-        scores: dict[str, tuple[float, sparse.csr_array]] = {}
-        for name, average in read_averages(directory, averages=scoring.averages).items():
-            if not best and name != rival:
-                continue
-            if len(average.answers) != len(split):
-                raise ArtifactError(
-                    f"{directory}: {len(average.answers)} predictions for {len(split)} test rows; run its stage again"
-                )
-            answers = scoring.renamed(average.answers, facts.labels)
-            statistics = scoring.statistics(split.fields, split.targets, answers)
-            scores[name] = float(scoring.scores(statistics.sum(0))[metric]), statistics
+        averages = read_averages(directory, averages=scoring.averages)
+        for name in averages if best else averages.keys() & {rival}:
+            answers = averages[name].answers
+            if len(answers) != len(split):
+                what = f"{len(answers)} predictions for {len(split)} test rows; run its stage again"
+                raise ArtifactError(f"{directory}: {what}")
+            statistics = scoring.statistics(split.fields, split.targets, scoring.renamed(answers, facts.labels))
+            score = float(scoring.scores(statistics.sum(0))[metric])
+            shown = "baseline " * (directory.name == BASELINES) + name
+            scored.append((score, Scored(shown, "", statistics, system=name)))
     except ArtifactError as error:
         return Scored(rival, "", None, problem=str(error))
-    if not scores:
-        return None
-    name = max(scores, key=lambda name: scores[name][0])
-    return Scored("baseline " * (directory.name == BASELINES) + name, "", scores[name][1], system=name)
+    return max(scored, key=lambda each: each[0])[1] if scored else None
 
 
 TAG = "latency"
@@ -421,20 +414,16 @@ def latency_of(registry: Registry, version: Version, classifier: Classifier, row
     candidate cannot be measured again until it is below the limit."""
     chosen = [rows[index] for index in spaced(len(rows), LATENCY_ROWS)]
     conditions = f"{len(chosen)} rows, {processor_name(Path('/proc/cpuinfo')) or 'unknown processor'}"
-    stored: dict[str, Any] = {}
-    with suppress(ValueError, KeyError, TypeError):
-        # Also what was measured since the version was read.
-        stored = dict(json.loads(registry.get(version.name, version.number).tags.get(TAG, "{}")))
-        return Latency(**stored[conditions], conditions=conditions)
-    if not chosen:
-        return None
-    measured = measure_latency(classifier, chosen, conditions=conditions)
-    stored[conditions] = {"median": measured.median, "rounds": measured.rounds}
-    registry.set_tag(version, TAG, json.dumps(dict(list(stored.items())[-MOST_CONDITIONS:])))
-    return measured
+    # Also what was measured since the version was read.
+    stored = json.loads(registry.get(version.name, version.number).tags.get(TAG, "{}"))
+    if conditions not in stored and chosen:
+        measured = measure_latency(classifier, chosen)
+        stored[conditions] = {"median": measured.median, "rounds": measured.rounds}
+        registry.set_tag(version, TAG, json.dumps(dict(list(stored.items())[-MOST_CONDITIONS:])))
+    return Latency(**stored[conditions], conditions=conditions) if conditions in stored else None
 
 
-def measure_latency(classifier: Classifier, rows: Sequence[Fields], *, conditions: str = "") -> Latency:
+def measure_latency(classifier: Classifier, rows: Sequence[Fields]) -> Latency:
     """Processor time of single rows: the median of `ROUNDS` passes over all, on one thread, so that neither other
     programs nor the number of processors count."""
     passes = []
@@ -445,4 +434,4 @@ def measure_latency(classifier: Classifier, rows: Sequence[Fields], *, condition
                 predict_rows(classifier, [row], batch_size=1)
             passes.append(1000 * (time.process_time() - began) / len(rows))
     rounds = tuple(round(milliseconds, 4) for milliseconds in passes[1:])
-    return Latency(round(statistics.median(rounds), 4), rounds, conditions)
+    return Latency(round(statistics.median(rounds), 4), rounds)

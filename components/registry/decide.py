@@ -48,6 +48,7 @@ import math
 from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from statistics import NormalDist
 from typing import Any, Final, Literal
 
@@ -55,13 +56,13 @@ import numpy as np
 from pydantic import TypeAdapter
 from scipy import sparse
 
+from components.core.artifacts import read_json
 from components.data.scoring import Scoring
 from components.data.scoring.base import title
 from components.data.scoring.intervals import (
     MIN_GROUPS,
     Ints,
     Variance,
-    clusters_of,
     clusters_within,
     half_width,
     left_out,
@@ -123,8 +124,8 @@ class TestRows:
 
     Attributes:
         stand_in: (N, K) statistics of the constant prediction (`Scoring.constant`).
-        groups: name of each row's cluster (None: the row is a cluster of its own), or None if rows are independent;
-            of copies, of a group and of a document it is the same (`Split.clusters`).
+        clusters: (N,) number of each row's cluster, from 0, or None if rows are independent; of copies, of a group and
+            of a document it is the same (`Split.clusters`).
     """
 
     __test__ = False  # pytest would collect it because of its name
@@ -132,16 +133,11 @@ class TestRows:
     digest: str
     scoring: Scoring
     stand_in: sparse.csr_array
-    slices: Sequence[str | None] | None = None
-    groups: Sequence[str | None] | None = None
+    slices: Sequence[str | None] = ()
+    clusters: Ints | None = None
 
     def __len__(self) -> int:
         return int(self.stand_in.shape[0])
-
-    @property
-    def clusters(self) -> Ints | None:
-        """(N,) number of each row's cluster, from 0, or None if rows are independent."""
-        return clusters_of(self.groups)
 
 
 @dataclass(frozen=True)
@@ -238,9 +234,7 @@ def slice_changes(
     rows: TestRows, other: sparse.csr_array, candidate: sparse.csr_array, rule: PromotionRule, metric: str, alpha: float
 ) -> tuple[SliceChange, ...]:
     """Gains on the named slices and on the large ones. Units are the clusters (`clusters_within`)."""
-    if rows.slices is None:
-        return ()
-    of_row = np.array([name or "" for name in rows.slices])
+    of_row = np.array([name or "" for name in rows.slices], dtype=np.str_)
     names, counts = np.unique(of_row[of_row != ""], return_counts=True)
     sizes = dict(zip(map(str, names), counts, strict=True))
     named = [name for name in rule.slices if name in sizes]
@@ -279,6 +273,7 @@ class Decision:
     """The verdict and the measurements behind it.
 
     Attributes:
+        verdict: empty: nothing was decided yet.
         candidate_score: score of the candidate; None without a comparison, as all fields below. The bounds and the
             fields after them are None if there are too few clusters.
         test_uses: number of distinct comparisons on these test rows, this one included (`Use`).
@@ -295,10 +290,10 @@ class Decision:
         served: {version, system, evaluated (whether it is a model of the run)} or null.
     """
 
-    verdict: Verdict
-    mode: Mode
-    metric: str
-    against: str
+    verdict: Verdict | Literal[""] = ""
+    mode: Mode = "superiority"
+    metric: str = ""
+    against: str = ""
     reasons: tuple[str, ...] = ()
     candidate_score: float | None = None
     champion_score: float | None = None
@@ -337,9 +332,42 @@ class Decision:
         return text if self.low is None else f"{text}, between {self.low:+.4f} and {self.high:+.4f}"
 
     @property
+    def current(self) -> str:
+        """The system of the current model; empty if there is none."""
+        return str((self.served or {}).get("system") or "")
+
+    @property
+    def current_of_run(self) -> str:
+        """The system of the run whose model is the current one; empty if that is of an earlier run."""
+        served, candidate = self.served or {}, self.candidate or {}
+        # Decisions of earlier versions of Headstart do not say whether it is of the run.
+        return self.current if served.get("evaluated", served.get("version") == candidate.get("version")) else ""
+
+    @property
+    def grounds(self) -> list[str]:
+        """What it rests on, besides its sentence, which states the scores and the gain."""
+        further = [reason for reason in self.reasons if reason not in self.story]
+        if self.low is None:
+            return further
+        rows = f"Measured on {self.test['rows']:,} test rows"
+        if self.units == "clusters":
+            rows += f" in {self.count:,} clusters, such as documents and copies"
+        scores = f"{title(self.metric)} {self.candidate_score:.4f} against "
+        return [
+            f"{rows}: comparison {self.test_uses} on them; each bound is wrong in {self.alpha:.2%} of cases",
+            *(reason for reason in further if not reason.startswith(scores)),
+        ]
+
+    @property
     def may_be_as_good(self) -> bool:
         """Whether the candidate was compared, and is not shown to be worse."""
         return self.verdict != "reject" and self.gain is not None
+
+
+def read_decisions(path: Path) -> dict[str, Decision]:
+    """Task -> the last decision about its challenger, of a decision.json; empty if nothing was decided yet."""
+    stored = read_json(path, made_by="the stage promote", missing_ok=True).get("decisions", {})
+    return {task: Decision.of(decision) for task, decision in stored.items()}
 
 
 def decide(
@@ -365,7 +393,7 @@ def decide(
     other = champion or baseline or Scored(rows.scoring.constant_name, "", rows.stand_in)
     if champion is None:
         rule = rule.model_copy(update={"mode": "superiority", "least_gain": 0.0, "slices": {}})
-        rows = replace(rows, slices=None)
+        rows = replace(rows, slices=())
     if settled := _settled(candidate, champion, other, rule, metric=metric, rows=len(rows)):
         verdict, reason = settled
         return Decision(verdict, rule.mode, metric, other.name, (reason,), rival=other.system)

@@ -87,18 +87,10 @@ class Evaluated:
         """Name -> entry."""
         return {each["system"]: each for each in self.content.get("systems", [])}
 
-    def artifact(self, system: str) -> dict[str, Any]:
-        """The scores of the stored model of a system; empty if it was not evaluated."""
-        return dict(self.systems.get(system, {}).get("artifact", {}))
-
     @property
-    def scores(self) -> dict[str, dict[str, float]]:
-        """System -> interval of the main metric of its stored model."""
-        return {
-            name: each["artifact"]["scores"][self.content["main"]]
-            for name, each in self.systems.items()
-            if "artifact" in each
-        }
+    def artifacts(self) -> dict[str, dict[str, Any]]:
+        """System -> the scores of its stored model, if that was evaluated."""
+        return {name: each["artifact"] for name, each in self.systems.items() if "artifact" in each}
 
     def _is_baseline(self, system: str) -> bool:
         return bool(self.systems.get(system, {}).get("family") == BASELINE)
@@ -165,7 +157,7 @@ class Evaluated:
 
     def _better(self, served: str, mentioned: set[str]) -> str:
         """Why the model with the best score on test is not the served one, unless the sentence says it already."""
-        means = {name: score["mean"] for name, score in self.scores.items()}
+        means = {name: each["scores"][self.content["main"]]["mean"] for name, each in self.artifacts.items()}
         best = max(means, key=lambda name: means[name], default=served)
         if best in mentioned or (served in means and means[best] <= means[served]):
             return ""
@@ -174,7 +166,7 @@ class Evaluated:
 
     def _why(self, system: str) -> str:
         """Why a system is not the challenger."""
-        selection = {name: each["artifact"]["selection"] for name, each in self.systems.items() if "artifact" in each}
+        selection = {name: each["selection"] for name, each in self.artifacts.items()}
         kept, chosen = next(filter(self._is_baseline, self.candidates), system), self.challenger
         if self._is_baseline(system) and selection.get(kept, math.inf) < selection.get(system, -math.inf):
             return (
@@ -220,7 +212,7 @@ def describe_champion(settings: RegistrySettings, task: str, *, at: str = "") ->
     8601, UTC unless it has an offset; a date stands for its end. By default now."""
     registry = Reading(with_models(settings))
     model, alias = settings.model_name(task), settings.alias
-    state, present = Ledger(registry).state(model, alias), registry.alias(model, alias)
+    state, present = Ledger(registry).state(model), registry.alias(model, alias)
     moment = parse_time(at) if at else datetime.now(UTC)
     change = state.at(moment)
     if not at and present is None and state.last is None:

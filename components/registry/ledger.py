@@ -170,10 +170,11 @@ def replay(entries: Sequence[Entry], *, model: str, alias: str) -> State:
 
 
 class Ledger:
-    """The ledger at one tracking address; of a `Reading`, it is read only."""
+    """The ledger at one tracking address, and the alias of its settings; of a `Reading`, it is read only."""
 
     def __init__(self, registry: Registry | Reading) -> None:
         self.registry: Any = registry
+        self.alias = registry.settings.alias
         self._log: Any = registry.log(LEDGER)
 
     def entries(self, model: str | None = None) -> list[Entry]:
@@ -188,18 +189,17 @@ class Ledger:
         entries = [_entry(position, text, marks) for position, text in texts.items()]
         return [entry for entry in entries if model is None or entry.model in (model, "")]
 
-    def state(self, model: str, alias: str) -> State:
-        return replay(self.entries(), model=model, alias=alias)
+    def state(self, model: str) -> State:
+        return replay(self.entries(), model=model, alias=self.alias)
 
-    def append(
-        self, event: str, *, model: str, alias: str, facts: Mapping[str, Any], seen: State | None = None
-    ) -> Entry:
+    def append(self, event: str, *, model: str, facts: Mapping[str, Any], seen: State | None = None) -> Entry:
         """Write an entry, and read it back.
 
         Raises:
             OvertakenError: the alias has changes that `seen` has not.
             RegistryError: the entry was stored with another content.
         """
+        alias = self.alias if model else ""
         content = {"schema": SCHEMA, "event": event, "model": model, "alias": alias, "by": who(), "run": run_id()}
         content |= {"time": datetime.now(UTC).isoformat(timespec="milliseconds"), "facts": dict(facts)}
         text, identifier = json.dumps(masked_json(content, FREE_TEXT)), uuid.uuid4().hex
@@ -283,7 +283,7 @@ def record_taints(
         "contents": list(dict.fromkeys(version.digest for version in tainted)),
         "reason": reason or "documents removed",
     }
-    Ledger(registry).append("taint", model="", alias="", facts=facts)
+    Ledger(registry).append("taint", model="", facts=facts)
     for version in tainted:
         registry.set_tag(version, TAINTED, certificate)
 
@@ -296,9 +296,7 @@ def taint_in_words(entry: Entry) -> str:
     return f"has learned from {documents} {when}"
 
 
-def observe(
-    ledger: Ledger, *, model: str, alias: str, missing_ok: bool = False
-) -> tuple[State, Version | None, list[str]]:
+def observe(ledger: Ledger, model: str, *, missing_ok: bool = False) -> tuple[State, Version | None, list[str]]:
     """Compare an alias with the ledger: complete what another process has begun, and record what a person has changed
     in MLflow.
 
@@ -312,9 +310,9 @@ def observe(
     Raises:
         RegistryError: the champion or its alias was deleted.
     """
-    registry, sentences = ledger.registry, list[str]()
+    registry, alias, sentences = ledger.registry, ledger.alias, list[str]()
     while True:
-        state = ledger.state(model, alias)
+        state = ledger.state(model)
         present, last = registry.alias(model, alias), state.last
         number = present.number if present is not None else None
         begun = last if last is not None and not last.mark else None
@@ -375,7 +373,7 @@ def _change(
         "reasons": list(reasons),
         "vetoes": list(vetoes),
     }
-    return ledger.append("change", model=state.model, alias=state.alias, facts=facts, seen=state)
+    return ledger.append("change", model=state.model, facts=facts, seen=state)
 
 
 def move(
@@ -408,7 +406,7 @@ def move(
     newest = change
     while True:
         registry.set_alias(model, alias, registry.get(model, newest["after"]))
-        recorded = ledger.state(model, alias)
+        recorded = ledger.state(model)
         # Another process may have recorded and applied a newer change before the request above.
         if recorded.last is None or recorded.last.position == newest.position:
             break
@@ -423,7 +421,7 @@ def _opened(settings: RegistrySettings, task: str) -> tuple[Ledger, State, Versi
     from components.registry.tracking import connect  # imports MLflow
 
     ledger = Ledger(connect(with_models(settings)))
-    state, present, _ = observe(ledger, model=settings.model_name(task), alias=settings.alias, missing_ok=True)
+    state, present, _ = observe(ledger, settings.model_name(task), missing_ok=True)
     return ledger, state, present
 
 

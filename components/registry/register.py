@@ -19,7 +19,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from pydantic import Field
 
@@ -46,7 +46,7 @@ from components.registry.lineage import Lineage, provenance, read_lineage
 from components.registry.tracking import Record, Version, connect
 from components.settings.registry import RegistrySettings
 from components.settings.section import BASELINES, VECTORS, Section, Start
-from components.settings.systems import FROZEN, TASK_ADAPTED, System
+from components.settings.systems import TASK_ADAPTED, System
 
 REGISTERED = "registered.json"
 SCHEMA = 1
@@ -56,8 +56,8 @@ WORDS = "words"
 EXCLUDED = ("metrics.json", "curve.csv")
 #: How a model of each cost learns a task.
 WAYS = ("a linear model on words, without a language model", "a head on the frozen encoder", "fine-tuned")
-#: (family, start, task) of a model, unique within a run.
-Key = tuple[str, str, str | None]
+#: A model of a run. Of an encoder the task is None; a words model is a system without a family.
+Key = tuple[System, str | None]
 
 
 class RegisterJob(Section):
@@ -92,148 +92,136 @@ class Candidate:
     """A model to register.
 
     Attributes:
-        start: initialisation of the encoder, and how it is continued (`System.variant`); of a words model its system.
         computed_from: of an encoder: block of the model that its weights were computed from.
         teachers: of a student: the systems whose predictions it has learned.
     """
 
     job: RegisterJob
-    family: str
-    start: str
+    system: System
     task: str | None = None
     computed_from: str = ""
     teachers: tuple[str, ...] = ()
 
     @property
-    def kind(self) -> str:
-        return "encoder" if self.task is None else "classifier"
+    def key(self) -> Key:
+        return self.system, self.task
 
     @property
     def cost(self) -> int:
         """Rank by the cost of training and serving: words, head on a frozen encoder, fine-tuned."""
-        return 0 if self.family == WORDS else 1 if self.start.endswith(FROZEN) else 2
+        return 0 if not self.system.family else 1 if self.system.frozen else 2
 
     @property
-    def system(self) -> str:
-        """Of a classifier: its name in results."""
-        name = self.start if self.family == WORDS else f"{self.family}-{self.start}"
-        return "" if self.task is None else name
+    def identity(self) -> dict[str, Any]:
+        return {
+            "kind": "encoder" if self.task is None else "classifier",
+            "family": self.system.family or WORDS,
+            "start": self.system.variant,
+            "task": self.task,
+            "system": "" if self.task is None else str(self.system),
+        }
 
     @property
     def section(self) -> str:
         """Section of the settings that made it."""
         if self.task is not None:
-            return "finetune" if self.cost else "baseline"
-        return "static" if self.computed_from else "pretrain" if self.start == "pretrained" else "adapt"
+            return "finetune"
+        return "static" if self.computed_from else "pretrain" if self.system.start == "pretrained" else "adapt"
 
     @property
     def name(self) -> str:
         """Name of the registered model."""
-        return f"{self.job.registry.prefix}-{self.task or f'{self.family}-{self.start}'}"
+        return self.job.registry.model_name(self.task or str(self.system))
 
     @property
     def directory(self) -> Path:
         """Output of the stage that made it."""
         if self.task is None:
-            return self.job.out / "encoder" / self.family / self.start
-        folder = self.system.removesuffix(FROZEN) if self.cost else BASELINES
-        return self.job.out / "finetuned" / self.task / folder
+            return self.job.out / "encoder" / self.system.family / self.system.variant
+        return self.job.out / "finetuned" / self.task / (str(self.system.tuned) if self.cost else BASELINES)
 
     @property
     def model(self) -> Path:
         """Directory of the model within its stage's output."""
-        part = FROZEN_CLASSIFIER if self.cost == 1 else CLASSIFIER
+        part = FROZEN_CLASSIFIER if self.system.frozen else CLASSIFIER
         return self.directory if self.task is None else self.directory / part
 
     @cached_property
     def content(self) -> Manifest:
-        return model_content(self.model, kind=self.kind)
+        return model_content(self.model, kind=self.identity["kind"])
 
     @property
-    def key(self) -> Key:
-        """Identity within a run."""
-        return (self.family, self.start, self.task)
-
-    @property
-    def identity(self) -> dict[str, Any]:
-        return {key: getattr(self, key) for key in ("kind", "family", "start", "task", "system")}
-
-    @property
-    def dev(self) -> DevScore:
-        return read_dev_score(self.directory / "runs.json", system=self.system, metric=self.job.metric)
+    def dev(self) -> dict[str, Any]:
+        return read_dev_score(self.directory / "runs.json", system=str(self.system), metric=self.job.metric)
 
     @property
     def parent(self) -> Key | None:
-        """Key of the model that this one was initialised or computed from; None for random weights."""
-        system, encoder = System.of(self.family, self.start), ""
+        """The model that this one was initialised or computed from; None for random weights."""
+        family, start = self.system.family, self.system.start
         if self.computed_from:
-            return (self.computed_from, self.start, None)
+            return replace(self.system, family=self.computed_from), None
         if self.task is None:
-            encoder = "pretrained" if self.start == "adapted" else "adapted" * self.start.startswith(TASK_ADAPTED)
-        elif self.cost:
-            if system.way == "after":
-                return (self.family, system.start, system.group)
-            encoder = f"{TASK_ADAPTED}-{self.task}" if system.start == TASK_ADAPTED else system.start
-        return None if encoder in ("", "scratch", VECTORS) else (self.family, encoder, None)
+            start = "pretrained" if start == "adapted" else "adapted" * start.startswith(TASK_ADAPTED)
+        elif self.system.way == "after":
+            return System(family, start), self.system.group
+        elif start == TASK_ADAPTED:
+            start = f"{TASK_ADAPTED}-{self.task}"
+        return None if not family or start in ("", "scratch", VECTORS) else (System(family, start), None)
 
     def record(self, lineage: Lineage, models: Sequence[Candidate], versions: Mapping[Key, Version]) -> Record:
         """What is stored with its version, given the models before it and their versions."""
-        job, directory = self.job, self.directory
+        job, directory, identity = self.job, self.directory, self.identity
         parent = versions.get(self.parent) if self.parent is not None else None
-        teachers = [versions[each.key] for each in models if each.task == self.task and each.system in self.teachers]
-        about = f"Language models: {self.family}, {self.start}. One version per retraining that changed them."
+        teachers = [
+            versions[each.key] for each in models if each.task == self.task and str(each.system) in self.teachers
+        ]
+        evaluated = Evaluated.read(job.out / "evaluation" / str(self.task))
+        artifact = evaluated.artifacts.get(identity["system"], {})
+        rows = job.out / "examples" / str(self.task)
+        digest = read_facts(rows).digests["test"] if rows.is_dir() else ""
+        metrics, about = dict[str, float](), f"Language models: {self.system.family}, {self.system.start}."
+        about += " One version per retraining that changed them."
         if self.task is not None:
             about = (
                 f"Models of the task {self.task}: one version per system and retraining that changed it. The "
                 f"alias `{job.registry.alias}` marks the best one; `headstart champion` and "
                 "`headstart champion --history` say since when and why."
             )
-        tags = {"digest": self.content.digest} | {key: value or "" for key, value in self.identity.items()}
+            # What its stage has measured is in the stage's run.
+            copies, dev = read_leakage(job.out, self.task, identity["system"]), self.dev
+            metrics |= {f"dev.{dev['metric']}": dev["dev_score"]}
+            metrics |= {f"test.{name}": float(score["mean"]) for name, score in artifact.get("scores", {}).items()}
+            metrics |= {f"leakage.test.{kind}": float(copies[kind]) for kind in ("exact", "near") if kind in copies}
+        tags = {"digest": self.content.digest} | {key: value or "" for key, value in identity.items()}
         tags |= {"parent": parent.label} if parent else {}
         tags |= {"teacher": ", ".join(version.label for version in teachers)} if teachers else {}
-        evaluated = Evaluated.read(job.out / "evaluation" / str(self.task))
-        rows = job.out / "examples" / str(self.task)
-        digest = read_facts(rows).digests["test"] if rows.is_dir() else ""
         return Record(
             run_name=(directory if self.cost == 2 else self.model).relative_to(job.out).as_posix(),
-            metrics=self._metrics(evaluated),
-            parameters=dict(flatten(job.parameters.get(self.section, {}).get(self.family, {}))),
+            metrics=metrics,
+            parameters=dict(flatten(job.parameters.get(self.section, {}).get(identity["family"], {}))),
             datasets=lineage.data_of(directory),
             tags=tags | lineage.tags(directory),
             provenance=provenance(lineage, out=job.out, output=directory),
-            description="\n\n".join(self._description(evaluated)),
+            description="\n\n".join(self._description(evaluated.content, artifact)),
             about=about,
             tested=(f"{self.task}, test", digest[:36]) if digest else None,
         )
 
-    def _metrics(self, evaluated: Evaluated) -> dict[str, float]:
-        """Scores of a classifier on test (`test.`), its score of selection (`dev.`), and leaks. What its stage has
-        measured is in the stage's run."""
-        if self.task is None:
-            return {}
-        copies = read_leakage(self.job.out, self.task, self.system)
-        scores = evaluated.artifact(self.system).get("scores", {})
-        return (
-            {f"dev.{self.dev.metric}": self.dev.dev_score}
-            | {f"test.{name}": float(score["mean"]) for name, score in scores.items()}
-            | {f"leakage.test.{kind}": float(copies[kind]) for kind in ("exact", "near") if kind in copies}
-        )
-
-    def _description(self, evaluated: Evaluated) -> Iterator[str]:
+    def _description(self, evaluation: Mapping[str, Any], artifact: Mapping[str, Any]) -> Iterator[str]:
         """A version in words: what it is, and its score on test."""
         if self.task is None:
-            yield f"Language model {self.family}, {self.start}."
+            yield f"Language model {self.system.family}, {self.system.start}."
         else:
             facts = self.content.facts
             budget = "" if (labels := facts.get("budget")) is None else f", with the label budget {budget_name(labels)}"
             seeds = f", seeds {', '.join(map(str, facts['seeds']))}" if facts.get("seeds") else ""
             yield f"Model of the task {self.task}: {self.system}, {WAYS[self.cost]}{budget}{seeds}."
-        if artifact := evaluated.artifact(self.system):
-            content, main = evaluated.content, evaluated.content["main"]
+        if artifact:
+            main = evaluation["main"]
             yield (
-                f"Score: {content['titles'][main]} "
+                f"Score: {evaluation['titles'][main]} "
                 + "{mean:.3f} [{low:.3f}, {high:.3f}]".format_map(artifact["scores"][main])
-                + f" on {content['rows']['test']:,} test rows ({content['confidence']:.0%} interval), from "
+                + f" on {evaluation['rows']['test']:,} test rows ({evaluation['confidence']:.0%} interval), from "
                 f"{artifact['labels']:,} labelled rows."
             )
 
@@ -245,33 +233,28 @@ def candidates(job: RegisterJob) -> Iterator[Candidate]:
         teacher = next(iter(job.parents.get(family, ())), "")
         for start in ("pretrained", "adapted"):
             if start in job.starts:
-                yield Candidate(job, family, start, computed_from=teacher)
+                yield Candidate(job, System(family, start), computed_from=teacher)
     for family in job.families:
         for task, starts in job.further.items():
             if TASK_ADAPTED in starts:
-                yield Candidate(job, family, f"{TASK_ADAPTED}-{task}")
-
+                yield Candidate(job, System(family, f"{TASK_ADAPTED}-{task}"))
     # The models of intermediate tasks come before those that start from them, and teachers before their students.
-    def rank(candidate: Candidate) -> tuple[bool, bool]:
-        return bool(candidate.teachers), System.of(candidate.family, candidate.start).way == "after"
-
-    yield from sorted(_classifiers(job), key=rank)
+    yield from sorted(_classifiers(job), key=lambda each: (bool(each.teachers), each.system.way == "after"))
 
 
 def _classifiers(job: RegisterJob) -> Iterator[Candidate]:
     for task in job.tasks:
         for family in job.families:
             for start in [*job.starts, *job.further.get(task, [])]:
-                yield Candidate(job, family, start, task)
+                tuned = Candidate(job, System.of(family, start), task)
                 # Not every task has a frozen encoder or a words model.
-                frozen = Candidate(job, family, f"{start}{FROZEN}", task)
-                yield from [frozen] * (frozen.model / MANIFEST).is_file()
+                frozen = replace(tuned, system=replace(tuned.system, frozen=True))
+                yield from [tuned, *[frozen] * (frozen.model / MANIFEST).is_file()]
         for name, teachers in job.students.items():
-            student = System.named(name)
-            yield Candidate(job, student.family, student.variant, task, teachers=tuple(teachers))
+            yield Candidate(job, System.named(name), task, teachers=tuple(teachers))
         words = job.out / "finetuned" / task / BASELINES / CLASSIFIER
         if (words / MANIFEST).is_file():
-            yield Candidate(job, WORDS, str(read_manifest(words).facts["system"]), task)
+            yield Candidate(job, System("", str(read_manifest(words).facts["system"])), task)
 
 
 def model_content(directory: Path, *, kind: str) -> Manifest:
@@ -320,49 +303,46 @@ def register(job: RegisterJob) -> Path:
             form = find_kind(config["kind"]).io if config else None
             # On the disk of the outputs, so that the bundle is made of links.
             with tempfile.TemporaryDirectory(prefix=".register-", dir=job.out) as draft:
-                bundle = write_bundle(model.model, Path(draft) / "bundle", kind=model.kind)
+                bundle = write_bundle(model.model, Path(draft) / "bundle", kind=model.identity["kind"])
                 versions[model.key] = registry.record(model.name, bundle, form, record)
         else:
             versions[model.key] = registered
         print(f"{versions[model.key].label}: {'already ' if registered else ''}registered", flush=True)
-    ranked = {task: _ranked(task, models, versions) for task in job.tasks}
+
+    def best(task: str, cost: int) -> list[dict[str, Any]]:
+        entries = [
+            versions[model.key].identity | {"system": str(model.system)} | model.dev
+            for model in models
+            if (model.task, model.cost) == (task, cost)
+        ]
+        return sorted(entries, key=lambda entry: -entry["dev_score"])[:1]
+
+    ranked = {task: [entry for cost in range(len(WAYS)) for entry in best(task, cost)] for task in job.tasks}
     # Among equal scores `max` finds the first, which is the cheapest.
-    challengers = {task: max(best, key=lambda entry: float(entry["dev_score"])) for task, best in ranked.items()}
+    challengers = {task: max(entries, key=lambda entry: float(entry["dev_score"])) for task, entries in ranked.items()}
     for model in models:
         # Of the versions that are promoted automatically, frozen encoders as first champions apart. `headstart drift`
         # measures the reference of another version.
-        if model.cost == 0 or (model.task and model.system == challengers[model.task]["system"]):
+        if model.cost == 0 or (model.task and str(model.system) == challengers[model.task]["system"]):
             version, examples = versions[model.key], job.out / "examples" / str(model.task)
             if registry.document(version, REFERENCE) is None and examples.is_dir():
                 record_reference(registry, version, load_model(model.model), examples=examples)
-    listing = {
-        "schema": SCHEMA,
-        "tracking": registry.address,
-        "models": [
-            (version := versions[model.key]).identity
-            | model.identity
-            | {"parent": version.tags.get("parent") or None, "directory": model.directory.as_posix()}
-            for model in models
-        ],
-        "challengers": challengers,
-        "candidates": ranked,
-    }
+    described = [
+        versions[model.key].identity
+        | model.identity
+        | {"parent": versions[model.key].tags.get("parent") or None, "directory": model.directory.as_posix()}
+        for model in models
+    ]
+    listing = {"schema": SCHEMA, "tracking": registry.address, "models": described}
     path = job.out / "registry" / REGISTERED
     path.parent.mkdir(parents=True, exist_ok=True)
-    write_atomic(path, json.dumps(listing, indent=1) + "\n")
+    write_atomic(path, json.dumps(listing | {"challengers": challengers, "candidates": ranked}, indent=1) + "\n")
     return path
 
 
-class DevScore(NamedTuple):
-    """Mean score of selection over the seeds of the largest label budget (-1: all labels), each run at its best."""
-
-    budget: int
-    metric: str
-    dev_score: float
-
-
-def read_dev_score(path: Path, *, system: str, metric: str | None = None) -> DevScore:
-    """The score of selection of a system in a `runs.json`."""
+def read_dev_score(path: Path, *, system: str, metric: str | None = None) -> dict[str, Any]:
+    """The score of selection of a system in a `runs.json`: {budget, metric, dev_score}, the mean over the seeds of the
+    largest label budget (-1: all labels), each run at its best."""
     try:
         runs = [run for run in json_of(path) if run["system"] == system]
         largest = max((run["budget"] for run in runs), key=lambda budget: (budget == ALL, budget))
@@ -372,15 +352,4 @@ def read_dev_score(path: Path, *, system: str, metric: str | None = None) -> Dev
         raise ArtifactError(f"{path}: cannot be read ({error!r}); run the stage finetune again") from error
     if unknown := [point for point in best if name not in point]:
         raise ConfigError(f"promote.metric: {name!r} is not a metric of {path}{nearest(name, unknown[0])}")
-    return DevScore(int(largest), name, sum(float(point[name]) for point in best) / len(best))
-
-
-def _ranked(task: str, models: Sequence[Candidate], versions: Mapping[Key, Version]) -> list[dict[str, Any]]:
-    """The task's system with the best score of selection of each class of cost, the cheapest first."""
-    best: dict[int, dict[str, Any]] = {}
-    for model in models:
-        if model.task == task:
-            entry = versions[model.key].identity | {"system": model.system} | model.dev._asdict()
-            if model.cost not in best or entry["dev_score"] > best[model.cost]["dev_score"]:
-                best[model.cost] = entry
-    return [best[cost] for cost in sorted(best)]
+    return {"budget": largest, "metric": name, "dev_score": sum(point[name] for point in best) / len(best)}

@@ -8,9 +8,9 @@ from urllib.parse import urlencode
 import numpy as np
 
 from components.core.steps import step
-from components.data.scoring.base import title
 from components.data.scoring.intervals import inseparable_pairs
 from components.data.tasks.kinds import find_kind
+from components.registry.decide import Decision
 from components.settings.section import BASELINE
 from components.settings.tasks import LABELLED, budget_name
 
@@ -38,53 +38,26 @@ class Advice:
     line: str = ""
 
 
-def summary(task: str, evaluation: Mapping[str, Any], decision: Mapping[str, Any]) -> dict[str, Any]:
-    """The answers for one task: {task, transfer (a sentence), served (a sentence), reasons (`grounds`), mistakes (as in
-    evaluation.json), separator (of the parts of their inputs), steps}."""
+def summary(task: str, evaluation: Mapping[str, Any], decision: Decision) -> dict[str, Any]:
+    """The answers for one task: {task, transfer (a sentence), served (a sentence), reasons (`Decision.grounds`),
+    mistakes (as in evaluation.json), separator (of the parts of their inputs), steps}."""
     # The report of a run is written before its decision, so the decision may be one of an earlier version.
-    served = decision.get("story", decision["verdict"]) if decision else "nothing was decided yet"
+    served = decision.story or decision.verdict or "nothing was decided yet"
     served = served[0].upper() + served[1:] if served.split()[0].isalpha() else served
     return {
         "task": task,
         "transfer": answer(evaluation),
         "served": f"{served}.",
-        "reasons": grounds(decision),
+        "reasons": decision.grounds,
         "mistakes": evaluation.get("mistakes", {}),
         "separator": find_kind(evaluation.get("kind", LABELLED[0])).io.separator.replace("\n", " / "),
-        "steps": [asdict(each) for each in advice(task, evaluation, system=champion_of(decision))],
+        "steps": [asdict(each) for each in advice(task, evaluation, system=decision.current)],
     }
 
 
 def answer(evaluation: Mapping[str, Any]) -> str:
     """What transfer was worth, in one sentence; empty if no system was initialised from a language model."""
     return str(evaluation["headline"] or (evaluation.get("challenger") or {}).get("text", ""))
-
-
-def champion_of(decision: Mapping[str, Any]) -> str:
-    """The system of the current model; empty if there is none."""
-    return str((decision.get("served") or {}).get("system") or "")
-
-
-def current_row(decision: Mapping[str, Any]) -> str:
-    """The system of the run whose model is the current one; empty if that is of an earlier run."""
-    served, candidate = decision.get("served") or {}, decision.get("candidate") or {}
-    # Decisions of earlier versions of Headstart do not say whether it is of the run.
-    return champion_of(decision) if served.get("evaluated", served.get("version") == candidate.get("version")) else ""
-
-
-def grounds(decision: Mapping[str, Any]) -> list[str]:
-    """What a decision rests on, besides its sentence, which states the scores and the gain."""
-    if decision.get("low") is None:
-        return [reason for reason in decision.get("reasons", []) if reason not in decision.get("story", "")]
-    scores = f"{title(decision['metric'])} {decision['candidate_score']:.4f} against "
-    further = [each for each in decision["reasons"] if not each.startswith(scores) and each not in decision["story"]]
-    rows = f"Measured on {decision['test']['rows']:,} test rows"
-    if decision["units"] == "clusters":
-        rows += f" in {decision['count']:,} clusters, such as documents and copies"
-    return [
-        f"{rows}: comparison {decision['test_uses']} on them; each bound is wrong in {decision['alpha']:.2%} of cases",
-        *further,
-    ]
 
 
 def advice(task: str, evaluation: Mapping[str, Any], *, system: str = "", flags: str = "") -> list[Advice]:

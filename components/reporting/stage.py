@@ -14,9 +14,10 @@ from components.core.artifacts import read_json, writing
 from components.core.data_version import data_versions
 from components.data.scoring import title
 from components.data.tasks.budgets import budget_name
+from components.registry.decide import Decision, read_decisions
 from components.reporting import evaluations as chapter_of
 from components.reporting import figures, findings
-from components.reporting.advice import current_row, summary
+from components.reporting.advice import summary
 from components.reporting.figures import Line
 from components.reporting.findings import Drawing, cell
 from components.reporting.marks import marked
@@ -59,8 +60,8 @@ class ReportJob(Section):
 def report(job: ReportJob) -> Path:
     """Write report.html and report.json; returns their directory."""
     evaluations = {task: _json(job.out / "evaluation" / task / "evaluation.json") for task in job.tasks}
-    decisions = read_json(job.decision, made_by="the stage promote", missing_ok=True).get("decisions", {})
-    summaries = {task: summary(task, of, decisions.get(task, {})) for task, of in evaluations.items()}
+    decisions = dict.fromkeys(job.tasks, Decision()) | read_decisions(job.decision)
+    summaries = {task: summary(task, of, decisions[task]) for task, of in evaluations.items()}
     versions, studies = data_versions(job.data, project=job.project, out=job.out), findings.read_all(job.out)
     models, curves = _models(job)
     numbers: dict[str, Any] = {
@@ -88,7 +89,7 @@ def report(job: ReportJob) -> Path:
         losses=_losses(curves),
         numbers=numbers,
         students=job.students,
-        champions={task: current_row(decisions.get(task, {})) for task in evaluations},
+        champions={task: decisions[task].current_of_run for task in evaluations},
         setting=setting,
     )
     with writing(job.output, kind=KIND) as draft:

@@ -1,11 +1,14 @@
 """Tests, effects, words and false alarms of the comparison with a reference."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from scipy import stats
 
+from components.registry.drift import comparison
 from components.registry.drift.comparison import chi_square, compare, holm, mean_discrepancy, told_apart
-from components.registry.drift.measurements import ROW, SKETCH, Measured, Reference
+from components.registry.drift.measurements import ROW, SKETCH, Measured
 
 LABELS = ("bug", "question", "praise")
 
@@ -23,13 +26,12 @@ def rows(count: int, *, seed: int, longer: float = 1.0, unknown: float = 0.02, m
     return Measured("classification", LABELS, actual)
 
 
-def reference(*, seed: int = 99, count: int = 1000) -> Reference:
-    measured = rows(count, seed=seed)
-    return Reference(measured, np.arange(count) % 2 == 0)
+def reference(*, seed: int = 99, count: int = 1000) -> Measured:
+    return replace(rows(count, seed=seed), unseen=np.arange(count) % 2 == 0)
 
 
-def check(new: Measured, **limits: float) -> list[str]:
-    actual = compare(reference(), new, source="batch.csv", **limits)
+def check(new: Measured) -> list[str]:
+    actual = compare(reference(), new, source="batch.csv")
     return [feature.name for feature in actual.features if feature.alarm]
 
 
@@ -48,18 +50,19 @@ def test_each_kind_of_drift_is_found_and_no_other(change, names):
     assert check(rows(800, seed=1, **change)) == names
 
 
-def test_a_significant_but_small_difference_raises_no_alarm():
+def test_a_significant_but_small_difference_raises_no_alarm(monkeypatch):
     new = rows(2000, seed=1, shares=(0.57, 0.25, 0.18))
-    assert check(new, error=0.9, least_effect=0.05) == ["classes"]
-    actual = compare(reference(), new, source="batch.csv", error=0.9)
+    monkeypatch.setattr(comparison, "ERROR", 0.9)
+    actual = compare(reference(), new, source="batch.csv")
     assert not actual.drift and "with an effect below 0.1: classes" in actual.sentence
+    monkeypatch.setattr(comparison, "LEAST_EFFECT", 0.05)
+    assert check(new) == ["classes"]
 
 
 def test_predictions_are_compared_with_rows_that_were_not_learned():
     """On rows of train the model is certain of itself; that is no drift."""
     learned, other = rows(1000, seed=2, confidence=200.0, shares=(0.8, 0.1, 0.1)), rows(1000, seed=3)
-    both = Measured("classification", LABELS, np.concatenate([learned.rows, other.rows]))
-    mixed = Reference(both, np.repeat([False, True], 1000))
+    mixed = replace(learned, rows=np.concatenate([learned.rows, other.rows]), unseen=np.repeat([False, True], 1000))
     actual = compare(mixed, rows(800, seed=4), source="s")
     assert not actual.drift, actual.sentence
 
@@ -72,18 +75,19 @@ def test_too_few_rows_are_not_compared():
 
 def test_a_model_without_pieces_has_no_features_of_them():
     new, old = rows(500, seed=1), reference()
-    for measured in (new, old.measured):
+    for measured in (new, old):
         measured.rows["pieces"] = measured.rows["unknown"] = 0
         measured.rows["sketch"] = np.nan
     actual = compare(old, new, source="s")
     assert [feature.name for feature in actual.features] == ["length", "score", "classes"]
 
 
-def test_the_rate_of_false_alarms_is_the_stated_one():
+def test_the_rate_of_false_alarms_is_the_stated_one(monkeypatch):
     """150 checks without drift at an error of 10% each. A reference that is new each time makes them independent."""
-    limits = {"source": "", "error": 0.1, "least_effect": 0.0}
+    monkeypatch.setattr(comparison, "ERROR", 0.1)
+    monkeypatch.setattr(comparison, "LEAST_EFFECT", 0.0)
     alarms = sum(
-        compare(reference(seed=2 * number, count=400), rows(300, seed=2 * number + 1), **limits).drift
+        compare(reference(seed=2 * number, count=400), rows(300, seed=2 * number + 1), source="").drift
         for number in range(150)
     )
     assert stats.binom.ppf(0.001, 150, 0.02) <= alarms <= stats.binom.ppf(0.999, 150, 0.1)

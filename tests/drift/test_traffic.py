@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from components.registry.drift.measurements import ROW, Measured
-from components.registry.drift.traffic import TrafficLog, read_traffic, segments
+from components.registry.drift.traffic import TrafficLog, is_written, read_traffic, segments
 
 DIGEST = "0123456789abcdef" * 4
 RECORD = ROW.itemsize
@@ -25,7 +25,7 @@ def batch(*characters: int, now: float = 1000.0) -> Measured:
 
 def log(folder: Path, *, megabytes: float = 1.0, text: bool = False, said: list[str] | None = None) -> TrafficLog:
     say = print if said is None else said.append
-    return TrafficLog(folder, task="letters", digest=DIGEST, version="3", megabytes=megabytes, text=text, say=say)
+    return TrafficLog(folder, task="letters", digest=DIGEST, megabytes=megabytes, text=text, say=say)
 
 
 def read(folder: Path, **options: object) -> Measured:
@@ -41,7 +41,7 @@ def test_rows_are_read_in_the_order_of_time_from_all_writers(tmp_path):
     assert actual.rows["characters"].tolist() == [3, 1, 2, 4]
     assert (actual.kind, actual.labels, actual.texts) == ("classification", ("a", "b"), ())
     assert read(tmp_path, since=10).rows["characters"].tolist() == [1, 2, 4]
-    assert read(tmp_path, most=2).rows["characters"].tolist() == [3, 4]
+    assert read(tmp_path).spread(2).rows["characters"].tolist() == [3, 4]
     assert len(read_traffic(tmp_path, task="letters", digest="f" * 64)) == 0
     assert len(read_traffic(tmp_path / "none", task="letters", digest=DIGEST)) == 0
 
@@ -83,10 +83,10 @@ def test_a_cut_batch_and_a_damaged_segment_are_left_out(tmp_path):
         writer.append([("x",)], batch(number))
     writer.close()
     (segment,) = segments(tmp_path)
-    segment.path.write_bytes(segment.path.read_bytes()[:-5])
-    (segment.path.parent / "0-1-empty.rows").write_bytes(b"")
-    (segment.path.parent / "0-1-torn.rows").write_bytes(b'{"schema": 2, "ki')
-    (segment.path.parent / "0-1-earlier.rows").write_bytes(json.dumps({"schema": 1}).encode() + b"\n" + b"x" * RECORD)
+    segment.write_bytes(segment.read_bytes()[:-5])
+    (segment.parent / "0-1-empty.rows").write_bytes(b"")
+    (segment.parent / "0-1-torn.rows").write_bytes(b'{"schema": 2, "ki')
+    (segment.parent / "0-1-earlier.rows").write_bytes(json.dumps({"schema": 1}).encode() + b"\n" + b"x" * RECORD)
     assert read(tmp_path).rows["characters"].tolist() == [1, 2]
 
 
@@ -106,7 +106,7 @@ def test_rows_survive_sigkill_of_one_of_two_writers(tmp_path):
     process.stdout.close()
     log(tmp_path).append([("y",)], batch(99, now=99))
     assert read(tmp_path).rows["characters"].tolist() == [*np.repeat(np.arange(20), 10), 99]
-    assert not any(segment.written for segment in segments(tmp_path)[:1])
+    assert not is_written(segments(tmp_path)[0])
 
 
 def test_an_error_pauses_the_log_and_is_said_once(tmp_path, monkeypatch):

@@ -66,7 +66,7 @@ def test_the_interval_of_two_runs_is_the_one_of_the_gate():
         Scored("new", "a", better.rows[0]),
         Scored("old", "b", worse.rows[0]),
         PromotionRule(),
-        rows=TestRows("t", SCORING, worse.rows[0], groups=test.rows.groups),
+        rows=TestRows("t", SCORING, worse.rows[0], clusters=test.rows.clusters),
     )
     assert (decision.gain, decision.low, decision.high) == pytest.approx(
         (-compared["mean"], -compared["high"], -compared["low"])

@@ -19,6 +19,7 @@ import yaml
 
 from components.pipeline.dvc_yaml import write_dvc_yaml
 from components.pipeline.lineage import forget as removal
+from components.pipeline.lineage import trace as tracing
 from components.pipeline.running import run_stage
 from components.pipeline.stages import STAGES
 from components.settings.loading import load_params
@@ -136,7 +137,7 @@ def cache_of_inputs(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytes
 @pytest.fixture
 def unregistered(monkeypatch: pytest.MonkeyPatch) -> None:
     """No registry: no version has learned from anything."""
-    monkeypatch.setattr(removal, "learners", lambda *_, **__: [])
+    monkeypatch.setattr(tracing, "learners", lambda *_, **__: [])
     monkeypatch.setattr(removal, "record_taints", lambda *_, **__: None)
     monkeypatch.setattr(removal, "connect", lambda _: None)
 

@@ -70,13 +70,13 @@ def test_a_document_is_traced_and_removed_from_everything(project, tmp_path_fact
     plan = make_plan(params, wanted, root=root)
     lines = list(plan_lines(plan, root=root))
     assert "- labelled.csv" in lines and "- artifacts/tokens/domain-wordpiece" in lines
-    assert {item.what for item in plan.objects} == {"text", "tokens", "keys"}
+    assert {item.what for item in plan.search.objects} == {"text", "tokens", "keys"}
     assert project.holders(WORDS) == before and not (root / RECORDS).exists()
 
     path = forget(params, plan, wanted, root=root, reason="request 7")
     assert project.holders(WORDS) == []
     assert [file for file in remote.rglob("*") if file.is_file() and b"Quisling" in file.read_bytes()] == []
-    assert {item.md5 for item in plan.objects}.isdisjoint(
+    assert {item.md5 for item in plan.search.objects}.isdisjoint(
         file.parent.name + file.name for file in remote.rglob("*") if file.is_file()
     )
     assert not (root / STATE / "pending.json").exists()
@@ -90,7 +90,7 @@ def test_a_document_is_traced_and_removed_from_everything(project, tmp_path_fact
 
     # The taints are in the ledger and in the registry.
     registry = connect(params.registry)
-    state = Ledger(registry).state("headstart-aws-type", "champion")
+    state = Ledger(registry).state("headstart-aws-type")
     assert len(state.tainted) == 4
     assert registry.get("headstart-aws-type", "2").tags["tainted"] == certificate["certificate"]
 

@@ -77,21 +77,54 @@ def test_records_are_removed_and_the_others_keep_their_bytes(tmp_path):
             assert remove_records(path, TEXTS) == 0
 
 
-def test_a_line_of_parallel_files_is_removed_from_all_of_them(tmp_path):
-    (tmp_path / "text").write_text("".join(f"{text}\n" for text in ROWS))
-    (tmp_path / "label").write_text("one\ntwo\nthree\n")
-    (tmp_path / "README").write_text("two lines\nonly\n")
-    assert remove_records(tmp_path / "text", TEXTS) == 1
-    assert [(tmp_path / name).read_text() for name in ("text", "label", "README")] == [
-        "first row\nlast row\n", "one\nthree\n", "two lines\nonly\n"]  # fmt: skip
+OTHER = "all other texts stay where they are now"
+LINES = f"kept\n{SECRET}\n"
+QUESTIONS = [{"context": "first", "qas": [{"question": SECRET}, {"question": "other"}]}, {"context": SECRET}]
+SPANS = [["a text", {"entities": []}], [SECRET, {"entities": [[0, 7, "PER"]]}]]
+#: Files, the one to edit, the number of records, and what is left of the files that change; None: it is deleted.
+CASES: dict[str, tuple[dict[str, str], str, int, dict[str, str | None]]] = {
+    "a line of parallel files": (
+        {"text": "\n".join(ROWS), "label": "one\ntwo\nthree\n", "README": "two lines\nonly\n"},
+        "text", 1, {"text": "first row\nlast row", "label": "one\nthree"},
+    ),
+    "the only line of parallel files": (
+        {"text": f"{SECRET}\n", "label": "one\n"}, "text", 1, {"text": None, "label": None}
+    ),
+    "a hidden file": ({".notes": LINES, "LICENSE": "some words\n"}, ".notes", 1, {".notes": "kept"}),
+    "a name that is a pattern": ({"notes[1]_a.txt": LINES}, "notes[1]_a.txt", 1, {"notes[1]_a.txt": "kept"}),
+    "pages of other texts": ({"pages.txt": "other\n\nend of a page\fanother page\n"}, "pages.txt", 0, {}),
+    "a line of txt": ({"pos.txt": LINES, "neg.txt": f"{OTHER}\n"}, "pos.txt", 1, {"pos.txt": "kept"}),
+    "no line of txt": ({"pos.txt": LINES, "neg.txt": f"{OTHER}\n"}, "neg.txt", 0, {}),
+    "a text and its label": (
+        {"train_text.txt": f"{SECRET}\n{OTHER}\nfine\ngood\n", "train_labels.txt": "0\n1\n1\n1\n"},
+        "train_text.txt", 1, {"train_text.txt": f"{OTHER}\nfine\ngood", "train_labels.txt": "1\n1\n1"},
+    ),
+    "a text after its labels": (
+        {"a.txt": f"__label__a __label__b {SECRET}\n__label__a {OTHER}\n"}, "a.txt", 1, {"a.txt": f"__label__a {OTHER}"}
+    ),
+    "a document": ({"a.txt": f"{SECRET[:16]}\n{SECRET[16:]}\nand more\n\n\n{OTHER}\n"}, "a.txt", 1, {"a.txt": OTHER}),
+    "the innermost objects of json": (
+        {"a.json": json.dumps({"data": [{"paragraphs": QUESTIONS}]}, indent=1)}, "a.json", 2,
+        {"a.json": json.dumps({"data": [{"paragraphs": [{"context": "first", "qas": [{"question": "other"}]}]}]})},
+    ),
+    # A label or spans without their text would be no row.
+    "a row that is a list": (
+        {"a.json": json.dumps({"train": SPANS, "tags": [{"patterns": ["hello there", SECRET]}]})}, "a.json", 2,
+        {"a.json": json.dumps({"train": SPANS[:1], "tags": [{"patterns": ["hello there"]}]})},
+    ),
+    "the only record": ({"a.jsonl": json.dumps({"text": SECRET})}, "a.jsonl", 1, {"a.jsonl": None}),
+}  # fmt: skip
 
 
-def test_a_hidden_file_and_a_name_that_is_a_pattern(tmp_path):
-    (tmp_path / "LICENSE").write_text("some words\n")
-    for name in (".notes", "notes[1]_a.txt"):
-        (tmp_path / name).write_text(f"kept\n{SECRET}\n")
-        assert remove_records(tmp_path / name, TEXTS) == 1
-        assert (tmp_path / name).read_text() == "kept\n"
+@pytest.mark.parametrize(("files", "edited", "removed", "changed"), CASES.values(), ids=CASES)
+def test_what_is_a_record_of_a_file(files, edited, removed, changed, tmp_path):
+    for name, content in files.items():
+        (tmp_path / name).write_text(content)
+    assert remove_records(tmp_path / edited, TEXTS) == removed
+    expected = {name: content.strip() for name, content in files.items()} | changed
+    actual = {path.name: path.read_text().strip() for path in tmp_path.iterdir()}
+    assert actual == {name: content for name, content in expected.items() if content is not None}
+    assert remove_records(tmp_path / edited, TEXTS) == 0
 
 
 def test_a_page_that_begins_inside_of_a_line_is_refused(tmp_path):
@@ -99,86 +132,32 @@ def test_a_page_that_begins_inside_of_a_line_is_refused(tmp_path):
     path.write_text(f"other\n\nend of a page\f{SECRET}\n")
     with pytest.raises(DataError, match=r"pages\.txt: a page begins inside of a line; remove the text by hand"):
         remove_records(path, TEXTS)
-    path.write_text("other\n\nend of a page\fanother page\n")
-    assert remove_records(path, TEXTS) == 0
 
 
-def test_lines_of_txt_files(tmp_path):
-    held, other = "please never call me again at night", "all other texts stay where they are now"
-    texts = Texts([held])
-    (tmp_path / "pos.txt").write_text(f"{other}\n{held}\nfine\n")
-    (tmp_path / "neg.txt").write_text(f"{other}\n")
-    assert [remove_records(tmp_path / f"{name}.txt", texts) for name in ("pos", "neg")] == [1, 0]
-    assert (tmp_path / "pos.txt").read_text() == f"{other}\nfine\n"
-    (tmp_path / "train_text.txt").write_text(f"{held}\n{other}\nfine\ngood\n")
-    (tmp_path / "train_labels.txt").write_text("0\n1\n1\n1\n")
-    assert remove_records(tmp_path / "train_text.txt", texts) == 1
-    assert (tmp_path / "train_labels.txt").read_text() == "1\n1\n1\n"
-    (tmp_path / "several.txt").write_text(f"__label__a __label__b {held}\n__label__a {other}\n")
-    assert remove_records(tmp_path / "several.txt", texts) == 1
-    (tmp_path / "document.txt").write_text(f"{held[:20]}\n{held[20:]}\nand more\n\n\n{other}\n")
-    assert remove_records(tmp_path / "document.txt", texts) == 1
-    assert (tmp_path / "document.txt").read_text().strip() == other
-
-
-def test_parallel_files_of_a_text_only(tmp_path, monkeypatch):
-    for name in ("label", "text"):
-        (tmp_path / name).write_text(f"{SECRET if name == 'text' else 'one'}\nlast\n")
+def test_of_parallel_files_the_one_that_holds_the_text_is_last(tmp_path, monkeypatch):
+    """A run that was killed between them finds it again."""
+    (tmp_path / "label").write_text("one\nlast\n")
+    (tmp_path / "text").write_text(f"{SECRET}\nlast\n")
     written: list[str] = []
     rewrite = editing._rewrite
     monkeypatch.setattr(editing, "_rewrite", lambda path, edit: written.append(path.name) or rewrite(path, edit))
-    assert remove_records(tmp_path / "label", TEXTS) == 1
-    assert written == ["label", "text"], "the file that holds the text is last: a killed run finds it again"
-    for name in ("label", "text"):
-        (tmp_path / name).write_text(f"{SECRET if name == 'text' else 'one'}\n")
-    assert remove_records(tmp_path / "text", TEXTS) == 1 and not (tmp_path / "label").exists()
-    assert remove_records(tmp_path / "label", TEXTS) == 0
+    assert (remove_records(tmp_path / "label", TEXTS), written) == (1, ["label", "text"])
 
 
-def test_the_innermost_object_of_a_json_document_is_removed(tmp_path):
-    path = tmp_path / "squad.json"
-    paragraphs = [{"context": "first", "qas": [{"question": SECRET}, {"question": "other"}]}, {"context": SECRET}]
-    path.write_text(json.dumps({"data": [{"title": "t", "paragraphs": paragraphs}]}, indent=1))
-    assert file_holds(path, TEXTS) and remove_records(path, TEXTS) == 2
-    kept = [{"context": "first", "qas": [{"question": "other"}]}]
-    assert json.loads(path.read_text()) == {"data": [{"title": "t", "paragraphs": kept}]}
-
-
-def test_rows_of_parquet_and_zstd_files_are_removed(tmp_path):
-    path = tmp_path / "a.parquet"
+def test_rows_of_parquet_arrow_and_zstd_files_are_removed(tmp_path):
     table = pa.table({"text": ROWS, "words": [["a"], ["b"], SECRET.split()], "n": [1, 2, 3]})
-    pq.write_table(table, path, compression="zstd")
-    assert file_holds(path, TEXTS) and remove_records(path, TEXTS) == 2
-    assert pq.read_table(path).to_pydict() == {"text": ["first row"], "words": [["a"]], "n": [1]}
-    with pa.OSFile(str(tmp_path / "a.txt.zst"), "wb") as raw, pa.CompressedOutputStream(raw, "zstd") as stream:
+    pq.write_table(table, tmp_path / "a.parquet", compression="zstd")
+    with pa.OSFile(str(tmp_path / "a.arrow"), "wb") as file, pa.ipc.new_stream(file, table.schema) as writer:
+        writer.write_table(table)
+    for path in (tmp_path / "a.parquet", tmp_path / "a.arrow"):
+        assert file_holds(path, TEXTS) and remove_records(path, TEXTS) == 2
+        assert not file_holds(path, TEXTS) and remove_records(path, TEXTS) == 0
+        with open_table(path) as opened:
+            rows = [row for batch in opened.batches for row in batch.to_pylist()]
+        assert rows == [{"text": "first row", "words": ["a"], "n": 1}]
+    path = tmp_path / "a.txt.zst"
+    with pa.OSFile(str(path), "wb") as raw, pa.CompressedOutputStream(raw, "zstd") as stream:
         stream.write(f"{SECRET}\n\n\nother\n".encode())
-    assert file_holds(tmp_path / "a.txt.zst", TEXTS) and remove_records(tmp_path / "a.txt.zst", TEXTS) == 1
-    with pa.OSFile(str(tmp_path / "a.txt.zst")) as raw, pa.CompressedInputStream(raw, "zstd") as stream:
-        assert b"other" in stream.read()
-
-
-def test_texts_of_saved_data_sets_are_removed(tmp_path):
-    with pa.OSFile(str(tmp_path / "a.arrow"), "wb") as file:
-        table = pa.table({"text": [SECRET, "kept words"], "label": [0, 1]})
-        with pa.ipc.new_stream(file, table.schema) as writer:
-            writer.write_table(table)
-    path = tmp_path / "a.arrow"
     assert file_holds(path, TEXTS) and remove_records(path, TEXTS) == 1
-    assert not file_holds(path, TEXTS) and remove_records(path, TEXTS) == 0
-    with open_table(path) as table:
-        assert [row["text"] for batch in table.batches for row in batch.to_pylist()] == ["kept words"]
-
-
-def test_a_file_without_other_records_is_deleted(tmp_path):
-    path = tmp_path / "a.jsonl"
-    path.write_text(json.dumps({"text": SECRET}))
-    assert remove_records(path, TEXTS) == 1 and not path.exists()
-
-
-def test_a_row_that_is_a_list_is_removed_whole(tmp_path):
-    """A label or spans without their text would be no row."""
-    path = tmp_path / "a.json"
-    rows = [["a text", {"entities": []}], [SECRET, {"entities": [[0, 7, "PER"]]}]]
-    path.write_text(json.dumps({"train": rows, "intents": [{"tag": "x", "patterns": ["hello there", SECRET]}]}))
-    assert remove_records(path, TEXTS) == 2
-    assert json.loads(path.read_text()) == {"train": rows[:1], "intents": [{"tag": "x", "patterns": ["hello there"]}]}
+    with pa.OSFile(str(path)) as raw, pa.CompressedInputStream(raw, "zstd") as stream:
+        assert b"other" in stream.read()

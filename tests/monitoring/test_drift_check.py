@@ -14,7 +14,7 @@ from components.learners.prediction import predict_rows
 from components.pipeline.monitoring.drift_check import check_file, check_traffic, publish, read_inputs
 from components.registry.champion import find_champion, load_champion
 from components.registry.contest import promote
-from components.registry.drift.measurements import REFERENCE, Reference, measure
+from components.registry.drift.measurements import REFERENCE, find_reference, measure
 from components.registry.drift.traffic import logged, read_traffic, traffic_folder
 from components.registry.register import register
 from components.registry.tracking import connect
@@ -46,8 +46,7 @@ def pipeline(finished: Path, tmp_path_factory: pytest.TempPathFactory) -> Pipeli
 def params(pipeline: Pipeline, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Params:
     """The settings with a log of their own; the working directory is the root of the project."""
     monkeypatch.chdir(pipeline.root)
-    for module in ("registry.drift.comparison", "pipeline.monitoring.drift_check"):
-        monkeypatch.setattr(f"components.{module}.LEAST_ROWS", 60)
+    monkeypatch.setattr("components.registry.drift.comparison.LEAST_ROWS", 60)
     monkeypatch.setenv("HEADSTART_TRAFFIC", str(tmp_path / "traffic"))
     actual = load_params(Path(__file__).parents[2] / "params.yaml")
     return actual.model_copy(update={"registry": pipeline.settings})
@@ -63,11 +62,9 @@ def answer(params: Params, rows: list[tuple[str, ...]], **drift: object) -> list
 def test_the_reference_travels_with_the_challenger(params, pipeline):
     registry = connect(params.registry)
     version = find_champion(registry, "letters")
-    content = registry.document(version, REFERENCE)
-    assert content is not None
-    reference = Reference.of(content)
-    assert len(reference.measured) == 520 and reference.unseen.sum() == 260
-    assert reference.measured.labels == ("x", "y", "z")
+    reference = find_reference(registry, version)
+    assert reference is not None and reference.unseen is not None
+    assert (len(reference), reference.unseen.sum(), reference.labels) == (520, 260, ("x", "y", "z"))
     others = [other for other in registry.versions(version.name) if other.number != version.number]
     assert others and all(registry.document(other, REFERENCE) is None for other in others)
 

@@ -10,10 +10,10 @@ import pytest
 from components.core.artifacts import writing
 from components.core.errors import StorageError
 from components.pipeline.monitoring.garbage import (
-    old_checkpoints,
-    old_features,
-    old_logs,
-    old_traffic,
+    checkpoints,
+    features,
+    logs,
+    old,
     orphaned_outputs,
 )
 from components.registry.drift.measurements import ROW, Measured
@@ -31,19 +31,19 @@ def write(path: Path, *, days: float, size: int = 10) -> Path:
 
 
 def test_checkpoints_are_as_old_as_their_newest_file(tmp_path):
-    old, resumed = (f"finetune-{each * 24}" for each in "ab")
-    write(tmp_path / old / "step-1" / "state.json", days=9)
-    write(tmp_path / old / "step-2" / "state.json", days=8, size=5)
+    gone, resumed = (f"finetune-{each * 24}" for each in "ab")
+    write(tmp_path / gone / "step-1" / "state.json", days=9)
+    write(tmp_path / gone / "step-2" / "state.json", days=8, size=5)
     write(tmp_path / resumed / "step-1" / "state.json", days=9)
     write(tmp_path / resumed / "step-2" / "state.json", days=1)
-    (result,) = old_checkpoints(str(tmp_path), days=7, now=NOW)
-    assert (Path(result.name).name, result.size, result.reason) == (old, 15, "last written 8 days ago")
-    assert (tmp_path / old).is_dir()
+    (result,) = old(checkpoints(str(tmp_path)), days=7, now=NOW)
+    assert (Path(result.name).name, result.size, result.reason) == (gone, 15, "last written 8 days ago")
+    assert (tmp_path / gone).is_dir()
     result.delete()
     assert [path.name for path in tmp_path.iterdir()] == [resumed]
-    assert list(old_checkpoints(str(tmp_path / "missing"), days=7)) == []
+    assert list(checkpoints(str(tmp_path / "missing"))) == []
     with pytest.raises(StorageError, match="cluster.storage nowhere://x: cannot be read"):
-        list(old_checkpoints("nowhere://x", days=7))
+        list(checkpoints("nowhere://x"))
 
 
 #: Names below a shared storage that look like those of Headstart and belong to others.
@@ -70,7 +70,7 @@ def test_folders_of_others_in_a_shared_storage_stay(tmp_path):
     )
     for name in ours:
         write(tmp_path / name, days=90)
-    for result in old_checkpoints(str(tmp_path), days=7, now=NOW):
+    for result in old(checkpoints(str(tmp_path)), days=7, now=NOW):
         result.delete()
     left = {str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*") if path.is_file()}
     assert left == {*FOREIGN}
@@ -82,7 +82,7 @@ def test_features_are_as_old_as_their_last_use(tmp_path):
         with writing(tmp_path / name, kind="features") as draft:
             (draft.path / "vectors.npy").write_bytes(b"x" * 100)
         os.utime(tmp_path / name / "manifest.json", (NOW - days * DAY, NOW - days * DAY))
-    (result,) = old_features(tmp_path, days=7, now=NOW)
+    (result,) = old(features(tmp_path), days=7, now=NOW)
     assert Path(result.name).name.startswith("c") and result.size > 100
     result.delete()
     assert sorted(path.name[0] for path in tmp_path.iterdir()) == ["a", "m"]
@@ -111,16 +111,17 @@ def test_old_logs_are_found_and_a_log_that_is_written_is_not(tmp_path):
     write(tmp_path / "prefect-server.log", days=40)
     write(tmp_path / "runs" / "today.log", days=0)
     write(tmp_path / "registry.json", days=40)
-    assert [Path(item.name).name for item in old_logs(tmp_path, days=30, now=NOW)] == ["prefect-server.log"]
     batch = Measured("classification", ("a", "b"), np.zeros(5, dtype=ROW))
-    writers = [
-        TrafficLog(tmp_path / "traffic", task="t", digest=digest, megabytes=1) for digest in ("d" * 16, "e" * 16)
-    ]
+    writers = [TrafficLog(tmp_path / "traffic", task="t", digest=digest * 16) for digest in "de"]
     for writer in writers:
         writer.append([("x",)] * 5, batch)
     writers[0].close()
-    assert list(old_traffic(tmp_path / "traffic", days=30, now=NOW)) == []
-    (result,) = old_traffic(tmp_path / "traffic", days=30, now=NOW + 31 * DAY)
+
+    def listed(now):
+        return list(old(logs(tmp_path, tmp_path / "traffic"), days=30, now=now))
+
+    assert [Path(item.name).name for item in listed(NOW)] == ["prefect-server.log"]
+    *_, result = listed(NOW + 31 * DAY)
     assert "d" * 16 in result.name
     result.delete()
     assert [path.parent.name for path in (tmp_path / "traffic").rglob("*.rows")] == ["e" * 16]

@@ -7,6 +7,7 @@ import io
 import json
 import re
 import shlex
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -20,6 +21,7 @@ from components.core.errors import ConfigError
 from components.core.steps import step
 from components.pipeline.running import run_stage
 from components.pipeline.stages import STAGES
+from components.registry.decide import Decision
 from components.reporting.advice import not_told_apart
 from components.settings.loading import load_params
 from components.settings.tasks import LABELLED
@@ -101,7 +103,7 @@ def test_flags_without_effect_are_refused(flag, tmp_path, monkeypatch):
 
 
 def test_without_a_served_model_fit_says_what_to_do_and_not_how_to_predict():
-    decision = {"test": {"rows": 200}, "labels_needed": 60, "count": 20, "candidate": {"version": "4"}}
+    decision = Decision(test={"rows": 200}, labels_needed=60, count=20, candidate={"version": "4"})
     evaluation = {"systems": [{"family": "baseline", "artifact": {"labels": 90}}, {}]}
     first, *steps, last = fit.to_be_served("reviews", decision, evaluation)
     assert first.startswith("headstart predict FILE predictions.csv --task reviews --version 4 ")
@@ -115,10 +117,10 @@ def test_without_a_served_model_fit_says_what_to_do_and_not_how_to_predict():
 
 
 def test_what_would_help_depends_on_the_verdict():
-    decision = {"test": {"rows": 200}, "labels_needed": None, "count": 20, "candidate": {"version": "4"}}
+    decision = Decision(test={"rows": 200}, count=20, candidate={"version": "4"})
     ways = [{"way": "features", "share": 1.0}, {"way": "contrastive", "share": 0.4}]
     encoder = {"family": "mini", "artifact": {"labels": 90}, "budgets": [{"budget": 20}, {"budget": -1, "ways": ways}]}
-    for verdict in (decision, decision | {"labels_needed": 60, "verdict": "reject"}):
+    for verdict in (decision, replace(decision, labels_needed=60, verdict="reject")):
         _, *steps = fit.to_be_served("reviews", verdict, {"systems": [encoder]})
         # More test rows would show the same.
         assert not any("test rows" in each for each in steps)
@@ -143,7 +145,7 @@ def test_the_flags_of_fit_are_those_of_init(tmp_path, monkeypatch, capsys):
 
 
 def test_where_test_rows_are_a_share_of_the_file_the_rows_to_label_are_that_many_more():
-    decision = {"test": {"rows": 200}, "labels_needed": 60, "count": 20, "candidate": {"version": "4"}}
+    decision = Decision(test={"rows": 200}, labels_needed=60, count=20, candidate={"version": "4"})
     _, first, *_ = fit.to_be_served("reviews", decision, {"systems": []}, share=0.2)
     assert first == (
         "label about 2,000 more rows: 20% of them become test rows, and about 400 more of these would show this gain"

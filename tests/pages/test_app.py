@@ -17,6 +17,7 @@ from components.data.tasks.kinds import find_kind
 from components.pages import retrainings, trying
 from components.pages.overview import reasons_of
 from components.pages.project import Champion
+from components.registry.decide import Decision
 from tests.pages.conftest import TASK, text_of
 
 
@@ -67,8 +68,8 @@ def test_a_model_that_was_chosen_after_the_last_decision_is_named(client, finish
 
 def test_reasons_of_another_change_than_the_last_decision_are_shown():
     champion = Champion(reasons=("a person prefers it",))
-    assert reasons_of(champion, {"reasons": ["it is better"]}) == ("a person prefers it",)
-    assert reasons_of(champion, {"reasons": ["a person prefers it"]}) == ()
+    assert reasons_of(champion, Decision(reasons=("it is better",))) == ("a person prefers it",)
+    assert reasons_of(champion, Decision(reasons=("a person prefers it",))) == ()
 
 
 def test_every_page_is_useful_before_the_first_run(new_client, tmp_path):

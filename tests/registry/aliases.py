@@ -37,17 +37,24 @@ def set_by_hand(registry: Registry, version: str) -> None:
 
 
 def state_of(registry: Registry) -> State:
-    return Ledger(registry).state(M, A)
+    return Ledger(registry).state(M)
 
 
 def observed(registry: Registry) -> tuple[State, Version | None, list[str]]:
-    return observe(Ledger(registry), model=M, alias=A)
+    return observe(Ledger(registry), M)
 
 
 def promote(registry: Registry, version: Version, action: Any = "promote", **facts: Any) -> State:
     ledger = Ledger(registry)
     state, _, _ = observed(registry)
     return move(ledger, state, action=action, after=version, reasons=["better"], **facts)
+
+
+def begun(registry: Registry, digests: str) -> list[Version]:
+    """A version of each digest, a letter; the first one is promoted."""
+    versions = [add(registry, digest) for digest in digests]
+    promote(registry, versions[0])
+    return versions
 
 
 def change(position: int, after: str, action: str = "promote", **changes: Any) -> Entry:
@@ -96,7 +103,7 @@ def contend(uri: str, *, rounds: int, starter: Callable[..., Any], barrier: Any,
         winners.setdefault(position, []).extend([version] if version else [])
     assert len(winners) == rounds, "both started each round from the same state"
     assert all(len(versions) == 1 for versions in winners.values())
-    state = Ledger(registry).state(M, A)
+    state = Ledger(registry).state(M)
     order = [winners[position][0] for position in sorted(winners)]
     assert [change["after"] for change in state.changes[begun:]] == order
     assert number(registry) == order[-1]

@@ -32,7 +32,7 @@ def events(pipeline: Pipeline) -> list[str]:
 
 
 def champions(pipeline: Pipeline) -> list[str]:
-    return [number for number, _ in Ledger(pipeline.registry).state(NAME, "champion").champions]
+    return [number for number, _ in Ledger(pipeline.registry).state(NAME).champions]
 
 
 def must_not_be_called(*_: object) -> None:

@@ -34,17 +34,21 @@ TEST = TestRows(
 )
 
 
-def predictions(right: int, *, first: int = 0) -> np.ndarray:
-    """Predictions that are correct on `right` consecutive rows from row `first` on, modulo N, and wrong elsewhere."""
-    good = np.isin(np.arange(ROWS), (first + np.arange(right)) % ROWS)
-    return np.where(good, LABELS, (LABELS + 1) % 4)
+def answers(right: np.ndarray) -> sparse.csr_array:
+    """Statistics of predictions that are correct on these rows, (N,) of bool, and wrong elsewhere."""
+    return statistics_of(np.where(right, LABELS, (LABELS + 1) % 4))
+
+
+def run_of(right: int, *, first: int = 0) -> sparse.csr_array:
+    """Statistics of predictions that are correct on `right` consecutive rows from row `first` on, modulo N."""
+    return answers(np.isin(np.arange(ROWS), (first + np.arange(right)) % ROWS))
 
 
 def scored(name: str, right: int | None, **changes: object) -> Scored:
     base = Scored(
         name=f"m/{name}",
         digest=f"digest-{name}",
-        statistics=None if right is None else statistics_of(predictions(right)),
+        statistics=None if right is None else run_of(right),
         latency=FAST,
     )
     return replace(base, **changes)

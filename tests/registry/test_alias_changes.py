@@ -14,7 +14,7 @@ from components.core.errors import RegistryError
 from components.registry.explain import in_words
 from components.registry.ledger import Ledger, OvertakenError, move, rollback
 from components.registry.tracking import Log, Registry, Version, connect
-from tests.registry.aliases import A, M, add, contend, number, observed, promote, set_by_hand, state_of
+from tests.registry.aliases import A, M, add, begun, contend, number, observed, promote, set_by_hand, state_of
 
 
 @pytest.fixture(scope="session")
@@ -42,20 +42,15 @@ def postgres() -> Iterator[str]:
 
 
 @pytest.mark.slow
-def test_of_two_processes_that_promote_at_once_exactly_one_wins(registry):
+@pytest.mark.parametrize("database", ["sqlite", "postgres"])
+def test_of_two_processes_that_promote_at_once_exactly_one_wins(database, request):
+    uri = request.getfixturevalue("postgres") if database == "postgres" else request.getfixturevalue("registry").uri
     context = multiprocessing.get_context("spawn")
-    contend(registry.uri, rounds=3, starter=context.Process, barrier=context.Barrier(2), results=context.Queue())
-
-
-@pytest.mark.slow
-def test_of_two_processes_that_promote_at_once_exactly_one_wins_on_postgres(postgres):
-    context = multiprocessing.get_context("spawn")
-    contend(postgres, rounds=5, starter=context.Process, barrier=context.Barrier(2), results=context.Queue())
+    contend(uri, rounds=3, starter=context.Process, barrier=context.Barrier(2), results=context.Queue())
 
 
 def test_a_change_of_another_state_is_refused_and_changes_nothing(registry):
-    versions = [add(registry, digest) for digest in "abc"]
-    promote(registry, versions[0])
+    versions = begun(registry, "abc")
     ledger = Ledger(registry)
     seen, _, _ = observed(registry)
     promote(registry, versions[1])
@@ -66,8 +61,7 @@ def test_a_change_of_another_state_is_refused_and_changes_nothing(registry):
 
 
 def test_a_writer_that_was_suspended_does_not_overwrite_a_newer_change(registry, monkeypatch):
-    versions = [add(registry, digest) for digest in "ab"]
-    promote(registry, versions[0])
+    versions = begun(registry, "ab")
     original, other = Registry.set_alias, connect(registry.settings)
 
     def late(self, name, alias, version):
@@ -84,8 +78,7 @@ def test_a_writer_that_was_suspended_does_not_overwrite_a_newer_change(registry,
 
 
 def test_the_late_request_of_a_writer_that_died_is_no_move_by_hand(registry, monkeypatch):
-    versions = [add(registry, digest) for digest in "abc"]
-    promote(registry, versions[0])
+    versions = begun(registry, "abc")
     with monkeypatch.context() as patch:
         patch.setattr(Ledger, "mark", lambda *_: None)  # the writer died
         promote(registry, versions[1])
@@ -106,8 +99,7 @@ def test_the_late_request_of_a_writer_that_died_is_no_move_by_hand(registry, mon
 
 
 def test_a_move_by_hand_between_observation_and_change_is_respected(registry):
-    versions = [add(registry, digest) for digest in "abc"]
-    promote(registry, versions[0])
+    versions = begun(registry, "abc")
     ledger = Ledger(registry)
     seen, _, _ = observed(registry)
     set_by_hand(registry, "2")
@@ -130,34 +122,25 @@ def _interrupted_promote(registry: Registry, version: Version, monkeypatch: pyte
             promote(registry, version)
 
 
-def test_an_interrupted_change_is_abandoned_after_a_move_by_hand(registry, monkeypatch):
-    versions = [add(registry, digest) for digest in "abc"]
-    promote(registry, versions[0])
+def test_an_interrupted_change_is_abandoned_after_a_move_by_hand_or_if_its_version_is_deleted(registry, monkeypatch):
+    versions = begun(registry, "abc")
     _interrupted_promote(registry, versions[1], monkeypatch)
     set_by_hand(registry, "3")
-
     state, _, sentences = observed(registry)
     assert sentences == [
         f"interrupted promote of {M} from version 1 to 2: abandoned, the alias now points to version 3",
         f"{M}@{A}: version 3 was set by hand in MLflow; it is respected",
     ]
     assert [number for number, _ in state.champions] == ["1", "3"]
-
-
-def test_an_interrupted_change_to_a_deleted_version_is_abandoned(registry, monkeypatch):
-    versions = [add(registry, digest) for digest in "ab"]
-    promote(registry, versions[0])
     _interrupted_promote(registry, versions[1], monkeypatch)
     registry.client.delete_model_version(M, "2")
     state, present, sentences = observed(registry)
-    assert sentences == [f"interrupted promote of {M} from version 1 to 2: abandoned, version 2 was deleted"]
-    assert present is not None and present.number == "1"
-    assert state.last is not None and state.last["after"] == "1"
+    assert sentences == [f"interrupted promote of {M} from version 3 to 2: abandoned, version 2 was deleted"]
+    assert present is not None and state.last is not None and present.number == state.last["after"] == "3"
 
 
 def test_a_process_that_ends_at_any_request_leaves_nothing_that_needs_a_person(registry, monkeypatch):
-    versions = [add(registry, digest) for digest in "abcdefgh"]
-    promote(registry, versions[0])
+    versions = begun(registry, "abcdefgh")
     requests: list[str] = []
     limit = 0
 
@@ -194,8 +177,7 @@ def test_a_process_that_ends_at_any_request_leaves_nothing_that_needs_a_person(r
 
 
 def test_rollback_passes_over_deleted_versions_and_vetoes_what_it_leaves(registry):
-    versions = [add(registry, digest) for digest in "abcd"]
-    for version in versions:
+    for version in begun(registry, "abcd")[1:]:
         promote(registry, version)
     registry.client.delete_model_version(M, "3")
     lines = ["version 3 was deleted and is passed over", f"{M}@{A}: version 2 restored, version 4 rolled back"]
@@ -213,9 +195,7 @@ def test_rollback_passes_over_deleted_versions_and_vetoes_what_it_leaves(registr
 
 
 def test_rollback_to_a_version_that_was_no_champion_or_is_deleted(registry):
-    versions = [add(registry, digest) for digest in "abc"]
-    promote(registry, versions[0])
-    promote(registry, versions[1])
+    promote(registry, begun(registry, "abc")[1])
     for wrong in ("3", "2", "9"):
         with pytest.raises(RegistryError, match=rf"^{M}: version {wrong} is no champion before version 2 that exists"):
             rollback(registry.settings, "letters", to=wrong)

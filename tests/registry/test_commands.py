@@ -80,7 +80,7 @@ def test_history_is_in_words(registry):
     versions = [add(registry, digest) for digest in "ab"]
     decision = {"verdict": "promote", "reasons": ["better by 0.1"], "candidate": {"version": "1"}, "champion": None}
     decision |= {"against": "most frequent class"}
-    Ledger(registry).append("decision", model=M, alias=A, facts={"key": "k", "decision": decision})
+    Ledger(registry).append("decision", model=M, facts={"key": "k", "decision": decision})
     for version in versions:
         promote(registry, version)
     rollback(settings, "letters", reason="too slow")

@@ -6,18 +6,14 @@ from typing import Any
 
 import pytest
 
-from components.learners.baselines.stage import BaselineJob, baseline
 from components.learners.words.classifier import WordsClassifier
 from components.registry.contest import Contest
 from components.registry.decide import Decision
 from components.registry.ledger import Ledger
+from components.registry.version import Version
 from components.settings.registry import PromotionRule
 
-WORDS, FROZEN, TUNED = "tfidf-words", "ulmfit-adapted-frozen", "ulmfit-adapted"
-ENTRIES = [
-    {"name": "m", "version": str(number), "system": system, "budget": 20, "dev_score": 0.5}
-    for number, system in enumerate((WORDS, FROZEN, TUNED), 1)
-]
+WORDS, FROZEN, TUNED = "words-tfidf", "ulmfit-adapted-frozen", "ulmfit-adapted"
 
 
 def decision(verdict: str, against: str, gain: float = 0.04) -> Decision:
@@ -71,13 +67,10 @@ def test_the_cheapest_candidate_that_is_better_than_chance(
 ):
     challenger, gain = (challenger, -0.01) if isinstance(challenger, str) else challenger
     versions = {
-        entry["system"]: SimpleNamespace(
-            number=entry["version"],
-            label=f"m/{entry['version']}",
-            system=entry["system"],
-            tags={"family": "words" if entry["system"] == WORDS else "ulmfit"},
+        system: Version(
+            "m", str(number), "", "", {"system": system, "family": "words" if system == WORDS else "ulmfit"}
         )
-        for entry in ENTRIES
+        for number, system in enumerate((WORDS, FROZEN, TUNED), 1)
     }
     seen: list[tuple[str, str | None]] = []
     counts: list[int] = []
@@ -106,7 +99,7 @@ def test_the_cheapest_candidate_that_is_better_than_chance(
     # Comparisons with the constant prediction are counted apart.
     assert counts == list(range(len(counts)))
     if chosen is None:
-        assert isinstance(result, list) and len(result) == len(ENTRIES) - (verdict == "reject")
+        assert isinstance(result, list) and len(result) == len(versions) - (verdict == "reject")
     else:
         assert isinstance(result, tuple)
         version, made = result
@@ -118,9 +111,7 @@ def test_the_cheapest_candidate_that_is_better_than_chance(
 def test_words_are_served_until_a_challenger_is_better(pipeline):
     """The model that cross-validation prefers cannot be told from words on test, which are right on all rows; then the
     same challenger is compared with them, and words stay."""
-    pipeline.write_examples(budgets=["all"])
-    out = pipeline.out / "finetuned" / "letters" / "baselines"
-    baseline(BaselineJob(examples=pipeline.out / "examples" / "letters", output=out))
+    pipeline.write_words()
     pipeline.write_classifier("adapted", knows=25)
     registered = pipeline.registered(starts=["adapted"])
     candidates = registered["candidates"]["letters"]
@@ -147,7 +138,7 @@ def test_words_are_served_until_a_challenger_is_better(pipeline):
     assert made["test_uses"] == 1, "comparisons with chance have an error of their own"
     registry = pipeline.registry
     assert registry.get(name, made["alias_after"]).tags["decision"].startswith("promote; ")
-    state = Ledger(registry).state(name, "champion")
+    state = Ledger(registry).state(name)
     assert state.last is not None and list(state.last["reasons"]) == made["reasons"]
     assert [entry["decision"]["verdict"] for entry in state.decisions] == ["inconclusive", "promote"]
     assert isinstance(pipeline.champion(), WordsClassifier)

@@ -24,8 +24,8 @@ from tests.registry.promoting import NAME, champion, events, must_not_be_called,
 
 
 def test_latency_is_measured_once_per_artifact(pipeline, monkeypatch):
-    def slow(*_, conditions):
-        return Latency(99_999.0, (99_999.0,) * ROUNDS, conditions)
+    def slow(*_):
+        return Latency(99_999.0, (99_999.0,) * ROUNDS)
 
     with monkeypatch.context() as patch:
         patch.setattr("components.registry.contest.measure_latency", slow)
@@ -125,7 +125,7 @@ def test_a_replaced_bundle_is_detected_by_the_registered_digest(pipeline):
 def test_a_champion_of_another_test_version_is_scored_again(pipeline):
     run(pipeline, knows=16)
     pipeline.write_examples(rows=234)
-    decision = run(pipeline, knows=24, largest_slice_loss=1.0)
+    decision = run(pipeline, knows=24)
 
     assert decision["verdict"] == "promote"
     assert decision["champion_score"] == pytest.approx(16 / 26)

@@ -33,7 +33,7 @@ def test_a_deleted_ledger_is_not_an_empty_one(registry):
 
 
 def test_passwords_are_masked(registry):
-    Ledger(registry).append("note", model=M, alias=A, facts={"reason": "see postgresql://u:secret@db/x"})
+    Ledger(registry).append("note", model=M, facts={"reason": "see postgresql://u:secret@db/x"})
     (entry,) = Ledger(registry).entries()
     assert entry["reason"] == "see postgresql://u:***@db/x"
 
@@ -42,7 +42,7 @@ def test_simultaneous_writers_lose_no_entry(registry):
     def write(name):
         mine = Ledger(connect(registry.settings))
         for count in range(4):
-            mine.append("note", model=M, alias=A, facts={"reason": f"{name}{count}"})
+            mine.append("note", model=M, facts={"reason": f"{name}{count}"})
 
     with ThreadPoolExecutor(3) as pool:
         list(pool.map(write, "abc"))
@@ -59,14 +59,14 @@ def test_clones_and_subdirectories_share_one_history(registry, tmp_path, monkeyp
         monkeypatch.chdir(folder)
         mine = connect(RegistrySettings())  # sqlite:///mlflow.db
         assert mine.address == "sqlite:///mlflow.db"
-        assert Ledger(mine).state(M, A).last is not None
+        assert Ledger(mine).state(M).last is not None
     clone = tmp_path / "clone"
     (clone / ".dvc").mkdir(parents=True)
     monkeypatch.chdir(clone)
     other = connect(registry.settings)
     state = promote(other, add(other, "b"))
     assert [change["after"] for change in state.changes] == ["1", "2"]
-    assert [change["after"] for change in Ledger(registry).state(M, A).changes] == ["1", "2"]
+    assert [change["after"] for change in Ledger(registry).state(M).changes] == ["1", "2"]
 
 
 def test_a_ledger_of_an_early_version_is_refused(registry):
@@ -127,7 +127,7 @@ def test_a_champion_that_a_person_has_chosen_stays_until_a_new_candidate(entries
 
 def test_entries_are_stored_in_the_tracking_database(registry):
     long = {"key": "k", "decision": {"verdict": "reject", "reasons": ["ไทย" * 6000]}}
-    written = Ledger(registry).append("decision", model=M, alias=A, facts=long)
+    written = Ledger(registry).append("decision", model=M, facts=long)
     (entry,) = Ledger(registry).entries()
     assert entry.facts == long and entry == written
     assert (entry.position, entry.event, entry.time.tzinfo) == (1, "decision", UTC)

@@ -10,7 +10,6 @@ import pytest
 import yaml
 
 from components.core.errors import ConfigError, RegistryError
-from components.learners.baselines.stage import BaselineJob, baseline
 from components.learners.prediction import predict_rows
 from components.registry.champion import fetched_champion, find_champion, load_champion
 from components.registry.exports import champion
@@ -26,9 +25,7 @@ from tests.registry.conftest import Pipeline
 def promoted(pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch) -> Pipeline:
     """A project whose champion is a words model."""
     monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
-    pipeline.write_examples(budgets=["all"])
-    words = pipeline.out / "finetuned" / "letters" / "baselines"
-    baseline(BaselineJob(examples=pipeline.out / "examples" / "letters", output=words))
+    pipeline.write_words()
     pipeline.registered(starts=["adapted"])
     pipeline.promoted()
     return pipeline

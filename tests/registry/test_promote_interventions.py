@@ -60,18 +60,18 @@ def test_a_crash_before_the_change_is_recorded_repeats_it_without_the_comparison
 
 def test_a_move_by_hand_is_respected_until_a_new_candidate_is_better(pipeline):
     run(pipeline, knows=14)
-    assert run(pipeline, knows=18, largest_slice_loss=1.0)["verdict"] == "promote"
+    assert run(pipeline, knows=18)["verdict"] == "promote"
     registry = pipeline.registry
     registry.client.set_registered_model_alias(NAME, "champion", "1")  # on MLflow's page
 
     for night in range(2):
-        written = pipeline.promoted(largest_slice_loss=1.0)
+        written = pipeline.promoted()
         decision = written["decisions"]["letters"]
         assert (decision["verdict"], champion(pipeline)) == ("reject", "1"), f"night {night}"
         assert decision["reasons"][0].startswith(f"{NAME}/2 was known when a person chose version 1 on ")
         actual = [f"{NAME}@champion: version 1 was set by hand in MLflow; it is respected"]
         assert written["recovered"] == (actual if night == 0 else [])
-    state = Ledger(registry).state(NAME, "champion")
+    state = Ledger(registry).state(NAME)
     assert [(change["action"], change["after"]) for change in state.changes] == [
         ("promote", "1"),
         ("promote", "2"),
@@ -79,13 +79,13 @@ def test_a_move_by_hand_is_respected_until_a_new_candidate_is_better(pipeline):
     ]
     assert events(pipeline)[-2:] == ["change", "decision"], "one entry for all nights"
 
-    decision = run(pipeline, knows=24, largest_slice_loss=1.0)
+    decision = run(pipeline, knows=24)
     assert (decision["verdict"], decision["against"], champion(pipeline)) == ("promote", f"{NAME}/1", "3")
 
 
 def test_the_veto_of_a_rolled_back_model_survives_its_deletion(pipeline):
     run(pipeline, knows=14)
-    run(pipeline, knows=22, largest_slice_loss=1.0)
+    run(pipeline, knows=22)
     rollback(pipeline.settings, "letters")
     registry = pipeline.registry
     registry.client.delete_model_version(NAME, "2")
@@ -107,7 +107,7 @@ def test_a_rollback_without_a_champion_is_an_error(pipeline):
 @pytest.mark.parametrize("how", ["by hand", "by rollback"])
 def test_an_alias_that_a_person_moves_during_the_decision_is_not_moved_back(pipeline, monkeypatch, how):
     run(pipeline, knows=12)
-    run(pipeline, knows=18, largest_slice_loss=1.0)
+    run(pipeline, knows=18)
     assert champion(pipeline) == "2"
     pipeline.write_classifier("adapted", knows=16)
     pipeline.registered(starts=["adapted"])
@@ -127,10 +127,10 @@ def test_an_alias_that_a_person_moves_during_the_decision_is_not_moved_back(pipe
 
     original = Contest.judge
     monkeypatch.setattr(Contest, "judge", moved)
-    written = pipeline.promoted(largest_slice_loss=1.0)["decisions"]["letters"]
+    written = pipeline.promoted()["decisions"]["letters"]
     assert compared == ["2", "1"], "it is made again, against the champion that the person has chosen"
     assert (written["verdict"], written["against"], champion(pipeline)) == ("promote", f"{NAME}/1", "3")
-    changes = Ledger(pipeline.registry).state(NAME, "champion").changes
+    changes = Ledger(pipeline.registry).state(NAME).changes
     chosen = "hand" if how == "by hand" else "rollback"
     assert [change["action"] for change in changes] == ["promote", "promote", chosen, "promote"]
 
@@ -158,4 +158,4 @@ def test_a_deleted_champion_ends_the_run_until_a_person_chooses_one(pipeline, wh
     line = assign(pipeline.settings, "letters", version="2", reason="the other one was deleted by mistake")
     assert line == f"{NAME}@champion: version 2 is the champion, version 1 was"
     assert run(pipeline)["verdict"] == "unchanged"
-    assert run(pipeline, knows=24, largest_slice_loss=1.0)["alias_after"] == "3"
+    assert run(pipeline, knows=24)["alias_after"] == "3"

@@ -8,9 +8,9 @@ import pytest
 from components.data.tasks.kinds.numbers import Regression
 from components.registry.decide import Scored, TestRows, decide
 from components.settings.registry import PromotionRule
-from tests.registry.rule import CHAMPION, FAST, LABELS, ROWS, TEST, decided, predictions, scored, statistics_of
+from tests.registry.rule import CHAMPION, FAST, ROWS, TEST, answers, decided, run_of, scored, statistics_of
 
-OTHER = statistics_of(predictions(284, first=40))
+OTHER = run_of(284, first=40)
 TOO_SLOW = "of a processor per text, more than promote.latency_ms: 50"
 NOT_INFERIOR = {"mode": "non_inferiority", "margin": 0.5}
 
@@ -86,7 +86,7 @@ def test_different_numbers_of_rows_are_a_defect():
 
 
 def test_non_inferiority_promotes_an_equal_model():
-    equal = scored("equal", None, statistics=statistics_of(predictions(280, first=4)))
+    equal = scored("equal", None, statistics=run_of(280, first=4))
     rule = {"mode": "non_inferiority", "margin": 0.03}
 
     assert decided(equal).verdict != "promote"
@@ -105,7 +105,7 @@ def test_non_inferiority_promotes_an_equal_model():
 
 def test_latency_promotes_an_equal_model_that_is_faster():
     rule = {"mode": "latency", "margin": 0.03}
-    statistics = statistics_of(predictions(280, first=4))
+    statistics = run_of(280, first=4)
     fast = replace(FAST, median=7.0, rounds=(7.0, 7.1, 6.9, 7.0, 7.2))
 
     def of(latency):
@@ -161,89 +161,60 @@ def test_a_score_that_is_not_finite_promotes_nothing(bad):
     assert decision.verdict == "inconclusive" and decision.reasons[0].startswith("m/1: R² is ")
 
 
-def both(candidate: np.ndarray, champion: np.ndarray) -> tuple[Scored, Scored]:
-    """A candidate and a champion with these predictions."""
-    return (
-        scored("candidate", None, statistics=statistics_of(candidate)),
-        scored("champion", None, statistics=statistics_of(champion)),
-    )
+EVERY = np.arange(ROWS)
+EVEN = np.array([name == "even" for name in TEST.slices])
+
+
+def compared(candidate, champion, slices=TEST.slices, *, clusters=None, named=None, **rule):
+    """The decision on a candidate and a champion that are correct on these rows, (N,) of bool."""
+    pair = (scored(name, None, statistics=answers(right)) for name, right in (("a", candidate), ("b", champion)))
+    return decided(*pair, rows=replace(TEST, slices=slices, clusters=clusters), slices=named or {}, **rule)
 
 
 def test_a_significant_slice_loss_rejects_a_better_model():
-    even = np.array([name == "even" for name in TEST.slices or ()])
-    champion = np.where(even, LABELS, (LABELS + 1) % 4)  # correct on even, wrong on odd
-    lost = np.flatnonzero(even)[:11]  # 11 of 200 rows: 0.055
-    candidate = LABELS.copy()
-    candidate[lost] = (candidate[lost] + 1) % 4
-    pair = both(candidate, champion)
-
-    rejected = decided(*pair)
+    better = ~np.isin(EVERY, np.flatnonzero(EVEN)[:11])  # 11 of 200 rows lost: 0.055
+    rejected = compared(better, EVEN)
     assert rejected.verdict == "reject"
     assert rejected.reasons[0] == "slice 'even' (200 rows) falls from 1.000 to 0.945, more than 0.05"
-    assert [(change.name, change.rows, change.candidate) for change in rejected.slices] == [
-        ("even", 200, 0.945),
-        ("odd", 200, 1.0),
-    ]
-
-    assert decided(*pair, largest_slice_loss=0.06).verdict == "promote"
-    assert decided(*pair, slice_rows=201).verdict == "promote"
-    assert decided(*pair, rows=replace(TEST, slices=None)).verdict == "promote"
+    actual = [(change.name, change.rows, change.candidate) for change in rejected.slices]
+    assert actual == [("even", 200, 0.945), ("odd", 200, 1.0)]
+    for changes in ({"largest_slice_loss": 0.06}, {"slice_rows": 201}, {"slices": ()}):
+        assert compared(better, EVEN, **changes).verdict == "promote"
 
 
 def test_an_insignificant_slice_loss_is_only_a_reason():
     slices = tuple("small" if row < 50 else "large" for row in range(ROWS))
-    champion, candidate = (np.where(np.arange(ROWS) < 50, LABELS, (LABELS + 1) % 4) for _ in range(2))
-    candidate[50:] = LABELS[50:]
-    champion[:5] = (LABELS[:5] + 1) % 4  # 5 rows gained and 8 lost of 50: 0.06
-    candidate[10:18] = (LABELS[10:18] + 1) % 4
-    pair = both(candidate, champion)
-    rows = replace(TEST, slices=slices)
-
-    decision = decided(*pair, rows=rows)
+    better = (EVERY < 10) | (EVERY >= 18)
+    decision = compared(better, (EVERY >= 5) & (EVERY < 50), slices)  # 5 rows gained and 8 lost of 50: 0.06
     assert decision.verdict == "promote"
     assert decision.reasons[-1] == "slice 'small' (50 rows) falls from 0.900 to 0.840, which may be chance"
-
-    champion[:5] = LABELS[:5]  # 8 lost and none gained: 0.16, beyond chance
-    decision = decided(*both(candidate, champion), rows=rows)
+    decision = compared(better, EVERY < 50, slices)  # 8 lost and none gained: 0.16, beyond chance
     assert decision.verdict == "reject"
     assert decision.reasons[0] == "slice 'small' (50 rows) falls from 1.000 to 0.840, more than 0.05"
 
 
 def test_a_named_slice_has_a_non_inferiority_bound_with_its_power():
-    champion, candidate = (np.where(np.arange(ROWS) % 5 < 3, LABELS, (LABELS + 1) % 4) for _ in range(2))
-    odd = np.array([name == "odd" for name in TEST.slices or ()])
-    candidate[odd] = LABELS[odd]  # much better on odd, and the same number of errors elsewhere on even
-    even = np.flatnonzero(~odd)
-    candidate[even] = np.roll(candidate == LABELS, 8)[even] * LABELS[even] + ~np.roll(candidate == LABELS, 8)[even] * (
-        (LABELS[even] + 1) % 4
-    )
-    pair = both(candidate, champion)
-    assert decided(*pair).verdict == "promote"
-
-    decision = decided(*pair, slices={"even": 0.02})
+    champion = EVERY % 5 < 3
+    better = ~EVEN | np.roll(champion, 8)  # much better on odd, and the same number of errors elsewhere on even
+    assert compared(better, champion).verdict == "promote"
+    decision = compared(better, champion, named={"even": 0.02})
     assert decision.verdict == "inconclusive"
-    (even_change,) = (change for change in decision.slices if change.name == "even")
-    assert (even_change.named, even_change.margin) == (True, 0.02)
-    assert even_change.power is not None
+    (even,) = (change for change in decision.slices if change.name == "even")
+    assert (even.named, even.margin) == (True, 0.02) and even.power is not None
     assert decision.reasons[0].startswith("slice 'even' (200 rows) ")
-    assert (
-        f"a loss of more than 0.02 is not excluded (lower bound {even_change.low:+.4f}; power " in decision.reasons[0]
-    )
-
-    assert decided(*pair, slices={"even": 0.4}).verdict == "promote"
-    candidate[even] = (LABELS[even] + 1) % 4
-    lost = decided(*both(candidate, champion), slices={"even": 0.4}, largest_slice_loss=1.0)
+    expected = f"a loss of more than 0.02 is not excluded (lower bound {even.low:+.4f}; power "
+    assert expected in decision.reasons[0]
+    assert compared(better, champion, named={"even": 0.4}).verdict == "promote"
+    lost = compared(~EVEN, champion, named={"even": 0.4}, largest_slice_loss=1.0)
     assert lost.verdict == "reject"
     assert any("falls from 0.600 to 0.000, more than 0.4" in reason for reason in lost.reasons)
 
 
 def test_few_rows_of_a_named_slice_exclude_no_loss():
     """Both models are right on its rows, so that the estimate of the variance is 0."""
-    champion, candidate = np.where(np.arange(ROWS) < 100, LABELS, (LABELS + 1) % 4), LABELS
-    pair = both(candidate, champion)
     for count, verdict in ((5, "promote"), (4, "inconclusive")):
         slices = tuple("key" if row < count else None for row in range(ROWS))
-        decision = decided(*pair, slices={"key": 0.02}, rows=replace(TEST, slices=slices))
+        decision = compared(EVERY >= 0, EVERY < 100, slices, named={"key": 0.02})
         assert decision.verdict == verdict
     assert "a loss of more than 0.02 is not excluded" in decision.reasons[0] and "power 0%" in decision.reasons[0]
 
@@ -251,11 +222,9 @@ def test_few_rows_of_a_named_slice_exclude_no_loss():
 @pytest.mark.parametrize("clusters", [1, 2, 4, 5])
 def test_a_named_slice_is_judged_by_its_clusters(clusters):
     """200 rows of fewer than five clusters exclude no loss, whatever the variance between rows is."""
-    wrong = np.where(np.arange(ROWS) % 3 > 0, LABELS, (LABELS + 1) % 4)
     slices = tuple("key" if row < 200 else None for row in range(ROWS))
-    groups = tuple(f"of key {row % clusters}" if row < 200 else f"other {row % 40}" for row in range(ROWS))
-    rows = replace(TEST, slices=slices, groups=groups)
-    decision = decided(*both(LABELS, wrong), slices={"key": 0.02}, rows=rows)
+    numbers = np.where(EVERY < 200, EVERY % clusters, clusters + EVERY % 40)
+    decision = compared(EVERY >= 0, EVERY % 3 > 0, slices, named={"key": 0.02}, clusters=numbers)
     assert decision.verdict == ("promote" if clusters == 5 else "inconclusive")
     (change,) = (change for change in decision.slices if change.named)
     assert (change.units, change.shown) == (clusters, clusters == 5)

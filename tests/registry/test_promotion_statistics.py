@@ -11,7 +11,7 @@ from components.data.scoring.intervals import Variance, half_width, sampling_var
 from components.data.tasks.kinds.classification import Classification
 from components.registry.decide import REFRESH, Scored, TestRows, compare, decide, detectable, power, units_needed
 from components.settings.registry import PromotionRule
-from tests.registry.rule import LABELS, ROWS, SCORING, TEST, decided, predictions, scored, statistics_of
+from tests.registry.rule import LABELS, ROWS, SCORING, TEST, decided, run_of, scored, statistics_of
 
 
 def clustered(seed: int, *, groups: int = 40, size: int = 10, spread: float = 0.3) -> tuple[TestRows, list[Scored]]:
@@ -25,17 +25,15 @@ def clustered(seed: int, *, groups: int = 40, size: int = 10, spread: float = 0.
         noise = spread * generator.normal(size=groups)[cluster] + 0.2 * generator.normal(size=groups * size)
         guesses = np.where(difficulty + noise > -0.5, labels, (labels + 1) % 4)
         systems.append(scored(name, None, statistics=statistics_of(guesses, labels)))
-    rows = TestRows(
-        "t1", SCORING, statistics_of(np.zeros(len(labels), dtype=int), labels), groups=[f"g{name}" for name in cluster]
-    )
-    return rows, systems
+    usual = statistics_of(np.zeros(len(labels), dtype=int), labels)
+    return TestRows("t1", SCORING, usual, clusters=cluster), systems
 
 
 def test_rows_of_one_cluster_are_not_independent():
     verdicts = {"clusters": 0, "rows": 0}
     for seed in range(300):
         rows, systems = clustered(seed)
-        for units, sample in (("clusters", rows), ("rows", replace(rows, groups=None))):
+        for units, sample in (("clusters", rows), ("rows", replace(rows, clusters=None))):
             decision = decided(*systems, rows=sample)
             assert (decision.units, decision.count) == (units, 40 if units == "clusters" else 400)
             verdicts[units] += decision.verdict == "promote"
@@ -47,20 +45,17 @@ def test_rows_of_one_cluster_are_not_independent():
 
 def test_few_clusters_are_inconclusive():
     better, champion = scored("better", 400), scored("champion", 0)
-    four = [f"g{row % 4}" for row in range(ROWS)]
-    decision = decided(better, champion, rows=replace(TEST, groups=four))
+    decision = decided(better, champion, rows=replace(TEST, clusters=np.arange(ROWS) % 4))
     assert decision.verdict == "inconclusive"
     assert decision.reasons[0].startswith("the test rows come from 4 cluster(s), and the variance between clusters")
     assert (decision.gain, decision.low, decision.high, decision.detectable) == (1.0, None, None, None)
 
-    item = [f"g{max(row - 390, 0)}" for row in range(ROWS)]  # 391 rows in one of ten clusters
-    decision = decided(better, champion, rows=replace(TEST, groups=item))
+    item = np.maximum(np.arange(ROWS) - 390, 0)  # 391 rows in one of ten clusters
+    decision = decided(better, champion, rows=replace(TEST, clusters=item))
     assert decision.verdict == "inconclusive"
     assert decision.reasons[0].startswith("one cluster holds 391 of 400 test rows")
-
-    # A row without a group is a cluster of its own; without any group, rows are independent.
-    assert decided(better, champion, rows=replace(TEST, groups=[*four[:-1], None])).verdict == "promote"
-    assert decided(better, champion, rows=replace(TEST, groups=[None] * ROWS)).units == "rows"
+    five = np.append(np.arange(ROWS - 1) % 4, 4)
+    assert decided(better, champion, rows=replace(TEST, clusters=five)).verdict == "promote"
 
 
 @pytest.mark.parametrize("count", [1, 2, 4])
@@ -68,7 +63,7 @@ def test_few_rows_are_inconclusive(count):
     """All rows agree that the candidate is better, so that the estimate of the variance is 0."""
     labels = LABELS[:count]
     right, wrong = statistics_of(labels, labels), statistics_of((labels + 1) % 4, labels)
-    rows = replace(TEST, stand_in=wrong, slices=None)
+    rows = replace(TEST, stand_in=wrong, slices=())
     pair = scored("better", None, statistics=right), scored("champion", None, statistics=wrong)
     decision = decided(*pair, rows=rows)
     assert (decision.verdict, decision.gain, decision.low) == ("inconclusive", 1.0, None)
@@ -78,7 +73,7 @@ def test_few_rows_are_inconclusive(count):
 
 
 def test_an_inconclusive_verdict_names_the_detectable_effect_and_the_labels_needed():
-    candidate = scored("candidate", None, statistics=statistics_of(predictions(284, first=40)))
+    candidate = scored("candidate", None, statistics=run_of(284, first=40))
     decision = decided(candidate)
 
     # Correct on rows 40-323 against rows 0-279: 44 gained, 40 lost, gain 0.01; variance of one row 84/400 - 0.01 ** 2.
@@ -92,7 +87,7 @@ def test_an_inconclusive_verdict_names_the_detectable_effect_and_the_labels_need
     )
 
     # In clusters, the number is one of clusters.
-    rows = replace(TEST, groups=[f"g{row // 8}" for row in range(ROWS)])
+    rows = replace(TEST, clusters=np.arange(ROWS) // 8)
     decision = decided(scored("candidate", 285), rows=rows)
     assert decision.verdict == "inconclusive"
     assert decision.labels_needed is not None
@@ -179,9 +174,8 @@ def test_verdicts_are_those_of_decide(*, clustered):
         Scored(str(night), str(night), scoring.statistics(fields, test.labels[:, None], one_hot[row]))
         for night, row in enumerate(predicted)
     )
-    groups = [f"g{number}" for number in test.clusters] if clustered else None
     assert champion.statistics is not None
-    rows = TestRows("t", scoring, champion.statistics, groups=groups)
+    rows = TestRows("t", scoring, champion.statistics, clusters=test.clusters if clustered else None)
     verdicts = []
     for night, candidate in enumerate(candidates, start=1):
         decision = decide(candidate, champion, PromotionRule(), rows=rows, test_uses=night)

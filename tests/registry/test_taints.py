@@ -20,21 +20,20 @@ def taint(settings: RegistrySettings, name: str, *numbers: str) -> None:
 
 
 def test_a_tainted_champion_is_replaced_by_an_equal_clean_model_and_a_tainted_candidate_never(pipeline, monkeypatch):
-    options = {"largest_slice_loss": 1.0}
-    run(pipeline, knows=24, **options)
+    run(pipeline, knows=24)
     taint(pipeline.settings, NAME, "1")
     assert "tainted" in pipeline.registry.get(NAME, "1").tags
-    unchanged = run(pipeline, **options)
+    unchanged = run(pipeline)
     assert unchanged["verdict"] == "unchanged" and "has learned from a document" in unchanged["warnings"][-1]
 
     # One letter of 26 worse: a loss of 0.0385, and its interval ends above 0.1.
     pipeline.write_classifier("adapted", knows=23)
     monkeypatch.setattr("components.registry.contest.TAINTED_MARGIN", 1e-9)
-    kept = run(pipeline, **options)
+    kept = run(pipeline)
     assert kept["verdict"] == "reject" and champion(pipeline) == "1"
     assert kept["warnings"][-1].startswith("the champion, version 1, has learned from a document that was removed on ")
     monkeypatch.setattr("components.registry.contest.TAINTED_MARGIN", 0.1)
-    replaced = run(pipeline, **options)
+    replaced = run(pipeline)
     assert (replaced["verdict"], replaced["mode"], champion(pipeline)) == ("promote", "non_inferiority", "2")
     assert "the champion is tainted, so a loss below 0.1 is accepted" in replaced["reasons"]
 
@@ -42,13 +41,13 @@ def test_a_tainted_champion_is_replaced_by_an_equal_clean_model_and_a_tainted_ca
     with pytest.raises(RegistryError, match=rf"^{NAME}: version 1 has learned from a document that was removed on "):
         rollback(pipeline.settings, "letters")
     pipeline.write_classifier("adapted", knows=26)
-    assert run(pipeline, **options)["verdict"] == "promote"
+    assert run(pipeline)["verdict"] == "promote"
     taint(pipeline.settings, NAME, "3")
     pipeline.write_classifier("adapted", knows=25)
     monkeypatch.setattr("components.registry.contest.TAINTED_MARGIN", 0.2)
-    assert run(pipeline, **options)["alias_after"] == "4"
+    assert run(pipeline)["alias_after"] == "4"
     pipeline.write_classifier("adapted", knows=26)
-    rejected = run(pipeline, **options)
+    rejected = run(pipeline)
     assert rejected["verdict"] == "reject" and rejected["reasons"][0].startswith(
         f"{NAME}/3 has learned from a document"
     )
@@ -58,9 +57,9 @@ def test_a_model_that_was_initialised_from_a_tainted_one_is_rejected(pipeline):
     run(pipeline, knows=16)
     encoder = "headstart-ulmfit-adapted"
     taint(pipeline.settings, encoder, "1")
-    state = Ledger(pipeline.registry).state(NAME, "champion")
+    state = Ledger(pipeline.registry).state(NAME)
     assert list(state.tainted) == [pipeline.registry.get(encoder, "1").digest]
-    rejected = run(pipeline, knows=24, largest_slice_loss=1.0)
+    rejected = run(pipeline, knows=24)
     assert rejected["verdict"] == "reject" and rejected["reasons"][0].startswith(f"{encoder}/1 has learned from")
 
 

@@ -5,14 +5,11 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from pathlib import Path
 
 import numpy as np
-import pytest
 
 from components.data.tasks.examples import read_split
 from components.data.tasks.results import read_answers
-from components.learners.baselines.stage import BaselineJob, baseline
 from components.learners.prediction import predict_rows
 from components.learners.words.classifier import WordsClassifier
 from components.registry.drift.measurements import find_reference
@@ -22,18 +19,6 @@ from components.serving.models import ChampionFollower
 from tests.registry.conftest import LABELS, Pipeline
 
 NAME = "headstart-letters"
-
-
-@pytest.fixture
-def winning(pipeline: Pipeline) -> Pipeline:
-    """With all labels the words model knows the 26 letters, of which the fine-tuned one knows 22."""
-    pipeline.write_examples(budgets=["all"])
-    baseline(BaselineJob(examples=pipeline.out / "examples" / "letters", output=baselines(pipeline)))
-    return pipeline
-
-
-def baselines(pipeline: Pipeline) -> Path:
-    return pipeline.out / "finetuned" / "letters" / "baselines"
 
 
 def registered(pipeline: Pipeline) -> dict:
@@ -48,8 +33,7 @@ def test_a_words_model_that_wins_is_promoted_served_and_rolled_back(pipeline):
     assert registered(pipeline)["challengers"]["letters"]["system"] == "ulmfit-adapted"
     assert decided(pipeline)["alias_after"] == "1"
 
-    pipeline.write_examples(budgets=["all"])
-    baseline(BaselineJob(examples=pipeline.out / "examples" / "letters", output=baselines(pipeline)))
+    words = pipeline.write_words()
     listing = registered(pipeline)
     challenger = listing["challengers"]["letters"]
     assert (challenger["system"], challenger["version"], challenger["dev_score"]) == (
@@ -67,7 +51,7 @@ def test_a_words_model_that_wins_is_promoted_served_and_rolled_back(pipeline):
         "task": "letters",
         "system": "tfidf-words-characters",
         "parent": None,
-        "directory": baselines(pipeline).as_posix(),
+        "directory": words.as_posix(),
     }
     registry = pipeline.registry
     version = registry.get(NAME, "2")
@@ -84,7 +68,7 @@ def test_a_words_model_that_wins_is_promoted_served_and_rolled_back(pipeline):
     champion = pipeline.champion()
     assert isinstance(champion, WordsClassifier)
     test = read_split(pipeline.out / "examples" / "letters", "test")
-    stored = read_answers(baselines(pipeline), "test")["tfidf-words-characters", -1, 0]
+    stored = read_answers(words, "test")["tfidf-words-characters", -1, 0]
     np.testing.assert_array_equal(np.stack(champion.answer(test.fields)), np.stack(stored))
     (answer,) = predict_rows(champion, [("bb",)])
     assert answer is not None and answer["label"] == LABELS[1]
@@ -97,13 +81,12 @@ def test_a_words_model_that_wins_is_promoted_served_and_rolled_back(pipeline):
     assert "was rolled back" in decided(pipeline)["reasons"][0]
 
 
-def test_mlflow_loads_a_words_model_without_torch(winning):
-    registered(winning)
+def test_mlflow_loads_a_words_model_without_torch(pipeline):
     script = (
         "import sys; from components.registry.pyfunc import _load_pyfunc; import pandas\n"
         "print(_load_pyfunc(sys.argv[1]).predict(pandas.DataFrame({'text': ['a']})).label[0], 'torch' in sys.modules)"
     )
-    command = [sys.executable, "-c", script, str(baselines(winning) / "classifier")]
+    command = [sys.executable, "-c", script, str(pipeline.write_words() / "classifier")]
     assert subprocess.run(command, capture_output=True, text=True, check=True).stdout.split() == [LABELS[0], "False"]
 
 
@@ -122,7 +105,8 @@ def test_results_and_leakage_of_every_kind_of_system(tmp_path):
     assert exact == {"ulmfit-adapted-frozen": 2, "tfidf-words": 1}
 
 
-def test_at_equal_scores_words_are_preferred(winning):
-    winning.write_classifier("adapted", knows=26)
-    challenger = registered(winning)["challengers"]["letters"]
+def test_at_equal_scores_words_are_preferred(pipeline):
+    pipeline.write_words()
+    pipeline.write_classifier("adapted", knows=26)
+    challenger = registered(pipeline)["challengers"]["letters"]
     assert (challenger["dev_score"], challenger["system"]) == (1.0, "tfidf-words-characters")

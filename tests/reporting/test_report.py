@@ -11,6 +11,7 @@ import pytest
 
 from components.core.artifacts import writing
 from components.core.errors import ArtifactError
+from components.registry.decide import Decision
 from components.reporting import advice, evaluations, findings
 from components.reporting.findings import Chapter, Drawing, Findings, Table
 from components.reporting.stage import ReportJob, report
@@ -259,7 +260,7 @@ DECISION = {
 
 
 def test_a_decision_is_said_once_and_only_a_model_of_the_run_is_marked(job):
-    assert advice.grounds(DECISION) == [
+    assert Decision.of(DECISION).grounds == [
         "Measured on 2,619 test rows in 1,088 clusters, such as documents and copies: comparison 2 on them; each bound "
         "is wrong in 1.25% of cases",
         "few rows",

@@ -14,7 +14,6 @@ from components.data.scoring.intervals import (
     NONE,
     TrainingNoise,
     Variance,
-    clusters_of,
     clusters_within,
     half_width,
     interval,
@@ -126,9 +125,7 @@ def test_training_noise_is_pooled_over_systems_with_seeds_as_blocks():
 
 
 def test_clusters_of_rows_and_of_parts():
-    assert clusters_of(None) is None and clusters_of([None, None]) is None
-    clusters = clusters_of(["x", None, "x", None, "y"])
-    assert clusters is not None and clusters.tolist() == [0, 1, 0, 2, 3]
+    clusters = np.array([0, 1, 0, 2, 3])
     assert sizes_of(clusters, 5).tolist() == [2, 1, 1, 1] and sizes_of(None, 3).tolist() == [1, 1, 1]
     inside = clusters_within(clusters, np.array([1, 4]))
     assert inside is not None and inside.tolist() == [0, 1]

@@ -155,16 +155,6 @@ def exact_bound(units: float, error: float) -> float:
     return 1.0 - float(error ** (1 / units))
 
 
-def clusters_of(groups: Sequence[str | None] | None) -> Ints | None:
-    """Names of N rows' clusters -> (N,) numbers of the clusters, from 0. A row without a name is a cluster of its own;
-    None if no row has a name: rows are independent."""
-    if groups is None or not any(name is not None for name in groups):
-        return None
-    names = [name if name is not None else index for index, name in enumerate(groups)]
-    numbers = {name: number for number, name in enumerate(dict.fromkeys(names))}
-    return np.asarray([numbers[name] for name in names], dtype=np.int64)
-
-
 def clusters_within(clusters: Ints | None, rows: Ints) -> Ints | None:
     """The clusters of these rows, numbered from 0. None if the rows belong to a single one: they are then a population
     of their own (one service, for instance), of which each row is a sample."""

@@ -37,7 +37,7 @@ class Copy:
         where: `corpus/general` or `examples/aws-type`.
         split: of the corpus or the task; `dropped` for a duplicate that ingestion has left out.
         file: shard or table that holds it; the raw file for dropped ones.
-        similarity: 1 for a copy; less for a near copy.
+        similarity: 1 for a copy; of a near copy the estimated Jaccard similarity.
     """
 
     where: str
@@ -45,10 +45,6 @@ class Copy:
     id: str
     file: str
     similarity: float = 1.0
-
-    def __str__(self) -> str:
-        how = "" if self.similarity == 1 else f", near copy, estimated Jaccard similarity {self.similarity:.2f}"
-        return f"{self.where}, {self.split}: {self.id} ({self.file}{how})"
 
 
 def find_document(params: Params, document: str, *, corpus: str = "") -> list[tuple[str, Outcome]]:
@@ -125,7 +121,8 @@ def holders(params: Params, texts: Texts) -> list[Copy]:
     """Copies of the texts in the corpora and labelled data that the run's folder holds, and the duplicates of them that
     ingestion has dropped."""
     matches: list[Copy] = []
-    for name, directory in _complete(params):
+    for directory in _complete(params):
+        name = directory.name
         kept = [document for split in corpora.SPLITS for document in _in_split(directory, name, split, texts)]
         ids = {document.id for document in kept}
         matches += kept
@@ -158,37 +155,32 @@ def _in_split(directory: Path, name: str, split: corpora.Split, texts: Texts) ->
 def near_copies(params: Params, wanted: Sequence[str], *, without: Sequence[Copy]) -> list[Copy]:
     """Near copies of texts in the corpora of the run's folder but `without`, most similar first, at most 20 per corpus:
     by the signatures in the key shards; corpora with signatures of another form are left out."""
-    near = params.ingest.near_duplicates
-    if near is None:
+    if (near := params.ingest.near_duplicates) is None:
         return []
     listed = {(match.where, match.id) for match in without}
     signatures = Shingles(ngram=NGRAM, permutations=PERMUTATIONS).sketches([clean(text) for text in wanted])
     matches: list[Copy] = []
-    for name, directory in _complete(params):
-        here: list[Copy] = []
-        facts = read_manifest(directory, kind=corpora.KIND).facts
-        if not stores_signatures(facts["recipe"]["settings"]):
-            continue
-        for shard in facts["keys"]:
+    for directory in _complete(params):
+        facts, here = read_manifest(directory, kind=corpora.KIND).facts, list[Copy]()
+        for shard in facts["keys"] if stores_signatures(facts["recipe"]["settings"]) else ():
             for batch in read_batches(directory / shard, ["sketch", "id", "heldout"]):
                 sketches = unpacked_rows(batch.column(0), np.uint16)
-                similarity = np.max([(sketches == signature).mean(axis=1) for signature in signatures], axis=0)
-                for row in np.flatnonzero(similarity >= near.threshold).tolist():
-                    split = "heldout" if batch.column(2)[row].as_py() else "train"
-                    match = Copy(f"corpus/{name}", split, batch.column(1)[row].as_py(), shard, float(similarity[row]))
-                    if (match.where, match.id) not in listed:
-                        here.append(match)
+                similarities = np.max([(sketches == signature).mean(axis=1) for signature in signatures], axis=0)
+                for row in np.flatnonzero(similarities >= near.threshold).tolist():
+                    name, heldout = (batch.column(number)[row].as_py() for number in (1, 2))
+                    split = "heldout" if heldout else "train"
+                    here.append(Copy(f"corpus/{directory.name}", split, name, shard, float(similarities[row])))
+        here = [match for match in here if (match.where, match.id) not in listed]
         matches += sorted(here, key=lambda match: -match.similarity)[:_MOST_NEAR]
     return matches
 
 
+def _complete(params: Params) -> list[Path]:
+    return [directory for directory in _corpora(params) if is_complete(directory, kind=corpora.KIND)]
+
+
 def _corpora(params: Params) -> list[Path]:
     return [job["output"] for job in STAGES["ingest"].items(params).values()]
-
-
-def _complete(params: Params) -> list[tuple[str, Path]]:
-    directories = _corpora(params)
-    return [(directory.name, directory) for directory in directories if is_complete(directory, kind=corpora.KIND)]
 
 
 def _tasks(params: Params) -> list[tuple[str, Path]]:

@@ -12,7 +12,7 @@ import re
 import secrets
 import shutil
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -28,7 +28,7 @@ from components.core.masking import masked
 from components.data.formats.jsontables import parse_object
 from components.data.matching import Texts, key_of
 from components.data.removed import RECORDS, STATE, name_of, pending, repository_key
-from components.pipeline.lineage.documents import Copy, holders, near_copies, texts_of
+from components.pipeline.lineage.documents import texts_of
 from components.pipeline.lineage.editing import remove_records
 from components.pipeline.lineage.places import (
     Cache,
@@ -43,10 +43,9 @@ from components.pipeline.lineage.places import (
     tracked_by_git,
     walk,
 )
-from components.pipeline.lineage.trace import Learner, learners, tree
+from components.pipeline.lineage.trace import Search, search, tree
 from components.registry.drift.traffic import traffic_folder
 from components.registry.ledger import record_taints
-from components.registry.reading import Reading
 from components.registry.tracking import connect
 from components.settings.imports import is_local_copy
 from components.settings.params import Params
@@ -59,34 +58,22 @@ class Plan:
     """What a removal does.
 
     Attributes:
-        side: other files of the repository that hold them (predictions, rejected rows, logs).
+        raw: files of raw data that hold them; `side`: other files (predictions, rejected rows, logs).
         outputs: directories of stages that hold them or were made from them.
         caches: folders of checkpoints, features and inputs.
         checkpoints: address of checkpoints in a bucket; empty: there are none.
         elsewhere: what this command does not remove, and what to do, in words.
-        remote: name of a remote -> (address, objects that the remote may have).
         fixed: files that hold them and cannot be edited: under git, or of MLflow.
     """
 
-    texts: Texts
-    copies: list[Copy]
-    near: list[Copy]
+    search: Search
     raw: list[Path]
     side: list[Path]
     outputs: list[Path]
-    objects: list[Item]
-    remote: dict[str, str]
     fixed: list[Path]
-    learners: list[Learner]
     caches: list[Path]
     checkpoints: str = ""
     elsewhere: list[str] = field(default_factory=list)
-
-    @property
-    def empty(self) -> bool:
-        """Whether nothing holds the documents, and no version has learned from them."""
-        held = (self.raw, self.side, self.outputs, self.caches, self.objects, self.fixed, self.learners)
-        return not any(held)
 
 
 def wanted_texts(
@@ -136,14 +123,13 @@ def make_plan(params: Params, wanted: Sequence[str], *, root: Path) -> Plan:
         DataError: a file cannot be read.
         RegistryError: the registry cannot be reached.
     """
-    texts, cache, tracked = Texts(wanted), Cache(root), tracked_by_git(root)
-    copies, raw = holders(params, texts), raw_holders(params, texts, root=root)
+    result, tracked = search(params, wanted, root=root), tracked_by_git(root)
     folders, caches, kept = data_folders(params, root), _caches(params, root), (root / "mlruns", root / "mlflow.db")
     fixed, held, side = list[Path](), list[Path](), list[Path]()
-    places = [*walk(root, without=(cache.path, root / STATE)), *walk(traffic_folder(root))]
+    places = [*walk(root, without=(Cache(root).path, root / STATE)), *walk(traffic_folder(root))]
     for path in dict.fromkeys(path.absolute() for path in places):
         above = {path, *path.parents}
-        if above.intersection((*folders, *caches)) or not holds(path, texts):
+        if above.intersection((*folders, *caches)) or not holds(path, result.texts):
             continue
         if path in tracked or above.intersection(kept) or path.suffix == ".db":
             fixed.append(path)
@@ -151,15 +137,12 @@ def make_plan(params: Params, wanted: Sequence[str], *, root: Path) -> Plan:
             held.append(output)
         else:
             side.append(path)
-    outputs = sorted({*held, *derived_outputs([*raw, *held], root=root)})
-    objects = cache.affected(texts)
-    learned = learners(Reading(params.registry), cache, files=raw, items=objects)
-    near, remote = near_copies(params, wanted, without=copies), remotes(root) if objects else {}
-    plan = Plan(texts, copies, near, raw, side, outputs, objects, remote, fixed, learned, caches=[])
-    if outputs or raw or learned:
+    outputs = sorted({*held, *derived_outputs([*result.raw, *held], root=root)})
+    plan = Plan(result, result.raw, side, outputs, fixed, caches=[])
+    if outputs or result.raw or result.learners:
         plan.caches = [path for path in [*caches, *(node_cache() / name for name in CACHES)] if path.exists()]
         plan.checkpoints = params.cluster.storage if "://" in params.cluster.storage else ""
-    if not plan.empty:
+    if any((side, plan.caches, outputs, result.raw, result.objects, fixed, result.learners)):
         plan.elsewhere = list(_elsewhere(params, plan, tracked, root=root))
     return plan
 
@@ -190,21 +173,22 @@ def _elsewhere(params: Params, plan: Plan, tracked: set[Path], *, root: Path) ->
 
 
 def plan_lines(plan: Plan, *, root: Path) -> list[str]:
+    result = plan.search
     sections: dict[str, list[Any]] = {
         "records to remove from raw files": _relative(plan.raw, root),
         "records to remove from other files": _relative(plan.side, root),
-        "copies in corpora and labelled data": plan.copies,
+        "copies in corpora and labelled data": list(map(asdict, result.copies)),
         "outputs to remove, which a retraining makes again": _relative(plan.outputs, root),
         "caches to remove": [*_relative(plan.caches, root), *filter(None, [masked(plan.checkpoints)])],
-        "objects to remove from DVC's cache": [f"{item.md5} ({item.what})" for item in plan.objects],
-        "near copies, which stay; name their ids to remove them too": plan.near,
+        "objects to remove from DVC's cache": [f"{item.md5} ({item.what})" for item in result.objects],
+        "near copies, which stay; name their ids to remove them too": list(map(asdict, result.near)),
         "files that stay and have to be edited by hand": _relative(plan.fixed, root),
         "not removed, because it is not in this repository": plan.elsewhere,
-        "versions that have learned from them": plan.learners,
+        "versions that have learned from them": [learner.facts for learner in result.learners],
     }
-    shown = {title: list(map(str, items)) for title, items in sections.items() if items}
+    shown = {title: items for title, items in sections.items() if items}
     nothing = {"result": ["nothing holds them, and no registered version has learned from them"]}
-    return tree({"texts": len(plan.texts), **(shown or nothing)})
+    return tree({"texts": len(result.texts), **(shown or nothing)})
 
 
 def _relative(paths: Sequence[Path], root: Path) -> list[str]:
@@ -222,33 +206,40 @@ def forget(params: Params, plan: Plan, wanted: Sequence[str], *, root: Path, rea
     name = f"{now:%Y%m%d-%H%M%S}-{secrets.token_hex(3)}"
     private_folder(root / STATE)
     write_atomic(root / STATE / "pending.json", json.dumps(list(wanted)), private=True)
-    record_taints(
-        connect(params.registry),
-        [learner.version for learner in plan.learners],
-        certificate=name,
-        documents=len(plan.texts),
-        reason=reason,
-    )
+    result = plan.search
+    versions = [learner.version for learner in result.learners]
+    documents = len(result.texts)
+    record_taints(connect(params.registry), versions, certificate=name, documents=documents, reason=reason)
     # What is derived goes before the data that it is found by, for the next command if this one is interrupted.
     for path in [*plan.outputs, *plan.caches]:
         shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
     stored = _purge_checkpoints(plan)
     with changing_data(root, data_folders(params, root)):
         # Labels may have been written since the plan was made; from now on `merge` refuses these texts.
-        plan.raw = list(dict.fromkeys([*plan.raw, *raw_holders(params, plan.texts, root=root)]))
-        removed = {os.path.relpath(path, root): remove_records(path, plan.texts) for path in [*plan.raw, *plan.side]}
+        plan.raw = list(dict.fromkeys([*plan.raw, *raw_holders(params, result.texts, root=root)]))
+        removed = {os.path.relpath(path, root): remove_records(path, result.texts) for path in [*plan.raw, *plan.side]}
+    objects = [{"md5": item.md5, "bytes": item.path.stat().st_size, "held": item.what} for item in result.objects]
+    for item in result.objects:
+        item.path.unlink(missing_ok=True)
     certificate = {
         "schema": SCHEMA,
         "certificate": name,
         "time": now.isoformat(timespec="seconds"),
         "by": who(),
         "reason": reason,
-        "documents": [name_of(repository_key(root), text) for text in plan.texts.keys],
+        "documents": [name_of(repository_key(root), text) for text in result.texts.keys],
         "records": removed,
         "checkpoints": stored,
         "not_removed": plan.elsewhere,
-        **_purge(plan, root),
-        "searched_again": _left(plan, root),
+        "outputs": _relative(plan.outputs, root),
+        "caches": _relative(plan.caches, root),
+        "dvc_cache": objects,
+        "remotes": {
+            remote: _purge_remote(root, url, result.objects) for remote, url in remotes(root).items() if objects
+        },
+        "near_copies": len(result.near),
+        "versions": [learner.facts for learner in result.learners],
+        "searched_again": _left(result.texts, root),
     }
     path = root / RECORDS / f"{name}.json"
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -257,29 +248,12 @@ def forget(params: Params, plan: Plan, wanted: Sequence[str], *, root: Path, rea
     return path
 
 
-def _purge(plan: Plan, root: Path) -> dict[str, Any]:
-    """Remove objects from DVC's cache and remotes; returns the parts of the certificate that follow from the plan."""
-    objects = [{"md5": item.md5, "bytes": item.path.stat().st_size, "held": item.what} for item in plan.objects]
-    for item in plan.objects:
-        item.path.unlink(missing_ok=True)
-    return {
-        "outputs": _relative(plan.outputs, root),
-        "caches": _relative(plan.caches, root),
-        "dvc_cache": objects,
-        "remotes": {
-            remote: _purge_remote(root, url, plan.objects) | {"url": masked(url)} for remote, url in plan.remote.items()
-        },
-        "near_copies": len(plan.near),
-        "versions": [learner.facts for learner in plan.learners],
-    }
-
-
-def _left(plan: Plan, root: Path) -> dict[str, Any]:
+def _left(texts: Texts, root: Path) -> dict[str, Any]:
     """The result of a second search: number of files, and those that hold a document still."""
     cache = Cache(root)
     files = {os.path.relpath(path, root): path for path in walk(root, without=(cache.path, root / STATE))}
-    files |= {f"DVC object {md5}": path for md5, path in cache.files()}
-    return {"files": len(files), "still_held_by": [name for name, path in files.items() if holds(path, plan.texts)]}
+    files |= {f"DVC object {md5}": path for md5, path in cache.objects().items() if path.suffix != ".dir"}
+    return {"files": len(files), "still_held_by": [name for name, path in files.items() if holds(path, texts)]}
 
 
 def _purge_checkpoints(plan: Plan) -> dict[str, Any]:
@@ -290,10 +264,8 @@ def _purge_checkpoints(plan: Plan) -> dict[str, Any]:
     try:
         names = "|".join(re.escape(entry.name) for entry in entries(plan.checkpoints))
         # A pattern that matches nothing still reports a bucket that does not answer.
-        return {
-            "url": where,
-            "removed": remove_objects(plan.checkpoints, pattern=rf"({names})/.*" if names else "(?!)"),
-        }
+        pattern = rf"({names})/.*" if names else "(?!)"
+        return {"url": where, "removed": remove_objects(plan.checkpoints, pattern=pattern)}
     except StorageError as error:
         plan.elsewhere.append(f"checkpoints in {where} ({error}): aws s3 rm --recursive {where}")
         return {}
@@ -301,13 +273,10 @@ def _purge_checkpoints(plan: Plan) -> dict[str, Any]:
 
 def _purge_remote(root: Path, url: str, objects: Sequence[Item]) -> dict[str, Any]:
     """Remove objects from a remote that is a folder of this machine; for others, say how."""
-    folder = local_folder(root, url)
-    keys = [item.key for item in objects]
-    if folder is None:
-        address = masked(url).rstrip("/")
-        command = "aws s3 rm" if url.startswith("s3://") else "remove"
-        return {"removed": [], "to_remove": [f"{command} {address}/{key}" for key in keys]}
-    removed = [key for key in keys if (folder / key).is_file()]
-    for key in removed:
-        (folder / key).unlink()
-    return {"removed": removed, "to_remove": []}
+    folder, address, keys = local_folder(root, url), masked(url), [item.key for item in objects]
+    command = "aws s3 rm" if url.startswith("s3://") else "remove"
+    there = [f"{command} {address.rstrip('/')}/{key}" for key in keys if folder is None]
+    removed = [key for key in keys if folder is not None and (folder / key).is_file()]
+    for path in [folder / key for key in removed if folder is not None]:
+        path.unlink()
+    return {"removed": removed, "to_remove": there, "url": address}

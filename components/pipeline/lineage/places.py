@@ -62,12 +62,8 @@ def data_folders(params: Params, root: Path) -> list[Path]:
 
 
 def raw_holders(params: Params, texts: Texts, *, root: Path) -> list[Path]:
-    return [
-        path
-        for folder in data_folders(params, root)
-        for path in ([folder] if folder.is_file() else walk(folder))
-        if holds(path, texts)
-    ]
+    paths = (each for place in data_folders(params, root) for each in ([place] if place.is_file() else walk(place)))
+    return [path for path in paths if holds(path, texts)]
 
 
 def holds(path: Path, texts: Texts) -> bool:
@@ -98,29 +94,28 @@ def derived_outputs(changed: list[Path], *, root: Path) -> list[Path]:
     way of other outputs, as far as they exist and hold data or weights (`DERIVED`)."""
     base = root.resolve()
     affected = [path.resolve() for path in changed]
-    made: set[Path] = set()
-    stages = [stage for lock in locks(root) for stage in lock.values()]
+    stages = [
+        [[(root / entry["path"]).resolve() for entry in stage.get(key, [])] for key in ("deps", "outs")]
+        for lock in locks(root)
+        for stage in lock.values()
+    ]
+    made: dict[Path, None] = {}
     # `affected` grows while it is read: an output is a changed file of the stages that read it.
     for path in affected:
-        for stage in stages:
-            read = ((root / entry["path"]).resolve() for entry in stage.get("deps", []))
-            if any(path.is_relative_to(other) or other.is_relative_to(path) for other in read):
-                outs = {(root / entry["path"]).resolve() for entry in stage.get("outs", [])} - made
-                outs = {out for out in outs if out.is_relative_to(base) and {*out.relative_to(base).parts} & {*DERIVED}}
-                made |= outs
-                affected += outs
+        for deps, outs in stages:
+            if any(path.is_relative_to(other) or other.is_relative_to(path) for other in deps):
+                new = [out for out in outs if out not in made and out.is_relative_to(base)]
+                new = [out for out in new if {*out.relative_to(base).parts} & {*DERIVED}]
+                made |= dict.fromkeys(new)
+                affected += new
     return sorted(path for path in made if path.exists())
 
 
 def output_of(path: Path, params: Params, *, root: Path) -> Path | None:
     """The output directory of a stage that contains a file of the run's folder: the highest one with a manifest."""
     out = (root / params.run.out).resolve()
-    if not path.resolve().is_relative_to(out):
-        return None
-    for parent in reversed(path.resolve().relative_to(out).parents[:-1]):
-        if (out / parent / MANIFEST).is_file():
-            return out / parent
-    return None
+    above = [parent for parent in path.resolve().parents if parent != out and parent.is_relative_to(out)]
+    return next((parent for parent in reversed(above) if (parent / MANIFEST).is_file()), None)
 
 
 @dataclass(frozen=True)
@@ -142,72 +137,52 @@ class Cache:
     """DVC's cache of a repository."""
 
     def __init__(self, root: Path) -> None:
-        self.root = root
         configured = dvc_config(root).get("cache", {}).get("dir")
         self.path = (root / ".dvc" / configured).resolve() if configured else root / ".dvc" / "cache"
 
-    @property
-    def objects(self) -> Path:
-        return self.path / "files" / "md5"
+    def object(self, md5: str) -> Path:
+        return self.path / "files" / "md5" / md5[:2] / md5[2:]
 
-    def find(self, md5: str) -> Path | None:
-        path = self.objects / md5[:2] / md5[2:]
-        return path if path.is_file() else None
+    def objects(self) -> dict[str, Path]:
+        """MD5 -> path of all objects that are files; of listings it ends with `.dir`."""
+        paths = sorted(self.path.glob("files/md5/[0-9a-f][0-9a-f]/*"))
+        return {path.parent.name + path.name: path for path in paths if path.is_file()}
 
-    def listing(self, md5: str) -> dict[str, str] | None:
-        """Relative path -> MD5 of the files of a folder; None if the cache does not hold its listing."""
-        path = self.find(md5)
-        return None if path is None else _listing(path)
-
-    def files(self) -> Iterator[tuple[str, Path]]:
-        """(MD5, path) of all objects that are files."""
-        for folder in sorted(self.objects.glob("[0-9a-f][0-9a-f]")):
-            for path in sorted(folder.iterdir()):
-                if path.suffix != ".dir" and path.is_file():
-                    yield folder.name + path.name, path
-
-    def listings(self) -> Iterator[dict[str, str]]:
-        for path in sorted(self.objects.glob("[0-9a-f][0-9a-f]/*.dir")):
-            if (items := _listing(path)) is not None:
-                yield items
-
-    def affected(self, texts: Texts) -> list[Item]:
-        """The objects that hold one of the texts, its tokens, or digests and ids of the documents of its corpus."""
-        items = {md5: Item(path, md5, "text") for md5, path in self.files() if holds(path, texts)}
-        held = frozenset(items)
-        shards: set[str] = set()  # stems of the shards that hold a document
-        origins: set[str] = set()  # digests of the splits that hold a row
-        derived: list[tuple[str, str]] = []
-        for listing in self.listings():
-            if names := {name for name, md5 in listing.items() if md5 in held}:
-                shards |= {Path(name).stem for name in names if _SHARD.fullmatch(name)}
-                derived += [(md5, "keys") for name, md5 in listing.items() if _KEYS.fullmatch(name)]
-                digests = self._facts(listing).get("digests") or {}
-                origins |= {digest for split, digest in digests.items() if f"{split}.parquet" in names}
-        for listing in self.listings():
-            of_rows = origins.intersection(map(str, (self._facts(listing).get("origins") or {}).values()))
-            for name, md5 in listing.items():
-                if Path(name).suffix == ".arrow" and (of_rows or Path(name).stem in shards):
-                    derived.append((md5, "tokens"))
-        for md5, what in derived:
-            if (path := self.find(md5)) is not None:
-                items.setdefault(md5, Item(path, md5, what))
-        # Those with the text last: tokens and keys are found by them, also after an interruption.
-        return sorted(items.values(), key=lambda item: (item.what == "text", item.md5))
-
-    def _facts(self, listing: dict[str, str]) -> dict[str, Any]:
-        path = self.find(listing[MANIFEST]) if MANIFEST in listing else None
+    def listing(self, md5: str) -> dict[str, str]:
+        """Relative path -> MD5 of the files of a folder; empty if the cache does not hold its listing."""
         try:
-            return dict(json.loads(path.read_text())["facts"]) if path is not None else {}
+            return {entry["relpath"]: entry["md5"] for entry in json.loads(self.object(md5).read_text())}
         except (OSError, ValueError, KeyError, TypeError):
             return {}
 
+    def affected(self, texts: Texts) -> list[Item]:
+        """The objects that hold one of the texts, its tokens, or digests and ids of the documents of its corpus."""
+        objects = self.objects()
+        held = {md5 for md5, path in objects.items() if path.suffix != ".dir" and holds(path, texts)}
+        folders = [self.listing(md5) for md5, path in objects.items() if path.suffix == ".dir"]
+        listings = [(listing, self._facts(listing)) for listing in folders]
+        why = dict.fromkeys(held, "text")
+        shards, origins = set[str](), set[str]()  # stems of shards with a document, digests of splits with a row
+        for listing, facts in listings:
+            if names := {name for name, md5 in listing.items() if md5 in held}:
+                shards |= {Path(name).stem for name in names if _SHARD.fullmatch(name)}
+                why = {md5: "keys" for name, md5 in listing.items() if _KEYS.fullmatch(name)} | why
+                digests = facts.get("digests") or {}
+                origins |= {digest for split, digest in digests.items() if f"{split}.parquet" in names}
+        for listing, facts in listings:
+            of_rows = origins.intersection(map(str, (facts.get("origins") or {}).values()))
+            arrows = [name for name in listing if Path(name).suffix == ".arrow"]
+            why = {listing[name]: "tokens" for name in arrows if of_rows or Path(name).stem in shards} | why
+        items = [Item(objects[md5], md5, what) for md5, what in why.items() if md5 in objects]
+        # Those with the text last: tokens and keys are found by them, also after an interruption.
+        return sorted(items, key=lambda item: (item.what == "text", item.md5))
 
-def _listing(path: Path) -> dict[str, str] | None:
-    try:
-        return {entry["relpath"]: entry["md5"] for entry in json.loads(path.read_text())}
-    except (OSError, ValueError, KeyError, TypeError):
-        return None
+    def _facts(self, listing: dict[str, str]) -> dict[str, Any]:
+        """The facts of the manifest of a folder; empty if the cache does not hold it."""
+        try:
+            return dict(json.loads(self.object(listing[MANIFEST]).read_text())["facts"])
+        except (OSError, ValueError, KeyError, TypeError):
+            return {}
 
 
 def remotes(root: Path) -> dict[str, str]:

@@ -1,6 +1,6 @@
 """`headstart trace`: from a model to its documents, and from a document to the models that have learned from it."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from itertools import islice
 from pathlib import Path
@@ -11,7 +11,7 @@ import yaml
 from components.core.artifacts import MANIFEST, digest_file, read_manifest
 from components.core.errors import ConfigError, RegistryError
 from components.data.matching import Texts
-from components.pipeline.lineage.documents import holders, near_copies, texts_of
+from components.pipeline.lineage.documents import Copy, holders, near_copies, texts_of
 from components.pipeline.lineage.places import Cache, Item, raw_holders
 from components.registry.explain import CLASSIFIER
 from components.registry.reading import LEDGER, Reading
@@ -48,8 +48,7 @@ def _registered(registry: Reading, path: Path, out: str) -> Version:
     if folder is None:
         raise ConfigError(f"{path}: not the output of a training; name a directory below {out}")
     digest = model_content(folder, kind=read_manifest(folder).kind).digest
-    versions = (each for name in registry.models() if name != LEDGER for each in registry.versions(name))
-    if (version := next((each for each in versions if each.digest == digest), None)) is None:
+    if (version := next((each for each in _versions(registry) if each.digest == digest), None)) is None:
         raise RegistryError(f"{path}: is not registered; run the stage register first")
     return version
 
@@ -91,9 +90,8 @@ def _trace_version(registry: Reading, version: Version) -> dict[str, Any]:
 
 def _traced(registry: Reading, labels: str) -> list[dict[str, Any]]:
     """The traces of the versions in a tag, NAME/NUMBER with commas between."""
-    pairs = [label.rpartition("/") for label in labels.split(", ") if label]
-    result = [registry.find_number(name, number) for name, _, number in pairs]
-    return [_trace_version(registry, version) for version in result if version is not None]
+    versions = (registry.find_number(*label.split("/")) for label in labels.split(", ") if label)
+    return [_trace_version(registry, version) for version in versions if version is not None]
 
 
 def tree(value: Any) -> list[str]:
@@ -116,20 +114,15 @@ def trace_document(params: Params, document: str, *, root: Path, where: str = ""
     """Where a document is, and which versions have learned from it: {by_id, files, copies, near, versions}. `document`
     is an id or a position in the corpus or task `where` or in all, else a text, and `by_id` is false."""
     named = texts_of(params, document, where=where)
-    wanted = named or [document]
-    texts = Texts(wanted)
-    if not texts:
+    result = search(params, named or [document], root=root)
+    if not result.texts:
         raise ConfigError("--document: has no words")
-    result = holders(params, texts)
-    files = raw_holders(params, texts, root=root)
-    cache = Cache(root)
-    learned = learners(Reading(params.registry), cache, files=files, items=cache.affected(texts))
     return {
         "by_id": bool(named),
-        "files": [path.relative_to(root).as_posix() for path in files],
-        "copies": list(map(asdict, result)),
-        "near": list(map(asdict, near_copies(params, wanted, without=result))),
-        "versions": [match.facts for match in learned],
+        "files": [path.relative_to(root).as_posix() for path in result.raw],
+        "copies": list(map(asdict, result.copies)),
+        "near": list(map(asdict, result.near)),
+        "versions": [match.facts for match in result.learners],
     }
 
 
@@ -165,9 +158,30 @@ class Learner:
         sources = {"sources": list(self.sources), "certain": self.certain}
         return {"version": self.version.label, "digest": self.version.digest, **sources}
 
-    def __str__(self) -> str:
-        how = "" if self.certain else "possibly, the data of that time are not available: "
-        return f"{self.version.label}: {how}{', '.join(self.sources)}"
+
+@dataclass(frozen=True)
+class Search:
+    """Where documents are. `raw`: files of raw data; `near`: near copies, which are other documents."""
+
+    texts: Texts
+    copies: list[Copy]
+    near: list[Copy]
+    raw: list[Path]
+    objects: list[Item]
+    learners: list[Learner]
+
+
+def search(params: Params, wanted: Sequence[str], *, root: Path) -> Search:
+    """Search the raw data, the corpora and labelled data, DVC's cache and the registry for texts.
+
+    Raises:
+        DataError: a file cannot be read.
+        RegistryError: the registry cannot be reached.
+    """
+    texts, cache = Texts(wanted), Cache(root)
+    copies, raw, objects = holders(params, texts), raw_holders(params, texts, root=root), cache.affected(texts)
+    learned = learners(Reading(params.registry), cache, files=raw, items=objects) if texts else []
+    return Search(texts, copies, near_copies(params, wanted, without=copies), raw, objects, learned)
 
 
 def learners(registry: Reading, cache: Cache, *, files: Sequence[Path], items: Sequence[Item]) -> list[Learner]:
@@ -181,25 +195,26 @@ def learners(registry: Reading, cache: Cache, *, files: Sequence[Path], items: S
 
     def held_by(entry: Mapping[str, Any]) -> bool | None:
         """Whether a corpus, or the rows of a task, held a document; None if the data are no longer available."""
-        if raw.intersection((entry.get("files") or {}).values()):
-            return True
-        listing = cache.listing(str(entry.get("md5"))) or {}
+        listing = cache.listing(str(entry.get("md5")))
         shards = [name for names in (entry.get("shards") or {}).values() for name in names]
         objects = [listing.get(name, "-") for name in shards or [f"{split}.parquet" for split in LEARNED]]
-        return True if held.intersection(objects) else None if None in map(cache.find, objects) else False
+        if raw.intersection((entry.get("files") or {}).values()) or held.intersection(objects):
+            return True
+        return False if all(cache.object(md5).is_file() for md5 in objects) else None
 
     results: list[Learner] = []
-    for version in (version for name in registry.models() if name != LEDGER for version in registry.versions(name)):
-        if not version.digest:
-            continue  # not registered by Headstart
+    for version in (version for version in _versions(registry) if version.digest):
         provenance = registry.document(version, PROVENANCE)
         answers: dict[str, bool | None] = {"data of an unknown version": None}
         if provenance is not None:
-            sources = {f"corpus/{name}": entry for name, entry in provenance["corpora"].items()}
-            sources |= {f"examples/{name}": entry for name, entry in provenance["tasks"].items()}
-            answers = {source: held_by(entry) for source, entry in sources.items()}
-        certain = tuple(source for source, answer in answers.items() if answer)
-        gone = tuple(source for source, answer in answers.items() if answer is None)
+            folders = {"corpus": provenance["corpora"], "examples": provenance["tasks"]}
+            answers = {f"{top}/{name}": held_by(of) for top, each in folders.items() for name, of in each.items()}
+        certain, gone = (tuple(source for source, answer in answers.items() if answer is was) for was in (True, None))
         if certain or gone:
             results.append(Learner(version, certain or gone, certain=bool(certain)))
     return results
+
+
+def _versions(registry: Reading) -> Iterator[Version]:
+    """All versions of all models but the ledger of early versions of Headstart."""
+    return (version for name in registry.models() if name != LEDGER for version in registry.versions(name))

@@ -3,6 +3,7 @@
 import json
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
@@ -11,18 +12,9 @@ from components.core.errors import ConfigError, DataError, RegistryError, neares
 from components.data.formats.rows import open_rows
 from components.data.tasks.data import Fields, spaced
 from components.data.tasks.kinds import find_kind
-from components.learners.prediction import Classifier
 from components.registry.champion import find_champion, load_version
-from components.registry.drift.comparison import (
-    ERROR,
-    FALSE_ALARMS,
-    LEAST_EFFECT,
-    LEAST_ROWS,
-    ROWS,
-    Comparison,
-    compare,
-)
-from components.registry.drift.measurements import Measured, Reference, find_reference, measure, record_reference
+from components.registry.drift.comparison import ERROR, FALSE_ALARMS, LEAST_EFFECT, ROWS, Comparison, compare
+from components.registry.drift.measurements import Measured, find_reference, measure, record_reference
 from components.registry.drift.traffic import read_traffic, traffic_folder
 from components.registry.tracking import Registry, Version, connect
 from components.reporting import findings
@@ -47,13 +39,9 @@ def check_traffic(params: Params, task: str) -> Comparison:
     registry = connect(with_models(params.registry))
     version = find_champion(registry, task)
     since = time.time() - WINDOW_DAYS * 86400
-    new = read_traffic(traffic_folder(Path()), task=task, digest=version.digest, since=since, most=ROWS)
+    new = read_traffic(traffic_folder(Path()), task=task, digest=version.digest, since=since)
     source = f"{version.label}, served traffic of the last {WINDOW_DAYS} days"
-    if len(new) < LEAST_ROWS:
-        few = f"{len(new)} rows of at least {LEAST_ROWS}"
-        return Comparison(source, len(new), 0, ERROR, LEAST_EFFECT, too_few=few)
-    reference = _reference(registry, version, Path(params.run.out) / "examples" / task)
-    return compare(reference, new, source=source)
+    return compare(_reference(registry, version, params, task), new, source=source)
 
 
 def check_file(params: Params, task: str, file: Path, *, columns: Mapping[str, str] | None = None) -> Comparison:
@@ -72,23 +60,20 @@ def check_file(params: Params, task: str, file: Path, *, columns: Mapping[str, s
     classifier = load_version(registry, version)
     rows = read_inputs(file, kind=classifier.kind, columns=columns)
     chosen = [rows[index] for index in spaced(len(rows), ROWS)]
-    reference = _reference(registry, version, Path(params.run.out) / "examples" / task, classifier)
-    _, measured = measure(classifier, chosen)
-    texts = tuple("\n".join(parts) for parts in chosen)
-    new = Measured(measured.kind, measured.labels, measured.rows, texts)
-    return compare(reference, new, source=f"{version.label}, {file}")
+    new = replace(measure(classifier, chosen)[1], texts=tuple(map("\n".join, chosen)))
+    return compare(_reference(registry, version, params, task), new, source=f"{version.label}, {file}")
 
 
-def _reference(registry: Registry, version: Version, examples: Path, classifier: Classifier | None = None) -> Reference:
+def _reference(registry: Registry, version: Version, params: Params, task: str) -> Measured:
     """The recorded reference, or one that is measured and recorded now, for versions that have none."""
-    reference = find_reference(registry, version)
-    if reference is not None:
+    if (reference := find_reference(registry, version)) is not None:
         return reference
+    examples = Path(params.run.out) / "examples" / task
     if not examples.is_dir():
         raise RegistryError(
             f"{version.label}: has no reference for drift, and {examples} does not exist; run `headstart retrain`"
         )
-    return record_reference(registry, version, classifier or load_version(registry, version), examples=examples)
+    return record_reference(registry, version, load_version(registry, version), examples=examples)
 
 
 def read_inputs(file: Path, *, kind: str, columns: Mapping[str, str] | None = None) -> list[Fields]:
@@ -124,38 +109,27 @@ def read_inputs(file: Path, *, kind: str, columns: Mapping[str, str] | None = No
 def publish(result: Comparison, *, out: Path, name: str) -> None:
     """Keep the result for the report and the summary of the next run."""
     time_of_check = datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC")
-    chapter = Chapter(f"Drift: {name}")
-    chapter.lead.append(f"{result.sentence} ({time_of_check}).")
-    if result.features:
-        chapter.tables.append(Table(COLUMNS, cells(result)))
-    chapter.text += notes(result)
-    numbers = json.loads(json.dumps(result.as_dict() | {"time": time_of_check}))
+    tables = [Table(COLUMNS, cells(result))] if result.features else []
+    lead = [f"{result.sentence} ({time_of_check})."]
+    chapter = Chapter(f"Drift: {name}", lead, list(notes(result)), tables)
     # Texts of users are printed, but not kept in a report that others may see.
-    numbers["examples"] = []
+    numbers = json.loads(json.dumps(result.as_dict() | {"time": time_of_check, "examples": []}))
     findings.write(out, f"{PREFIX}{name}", Findings(chapter, numbers), options={}, inputs={})
 
 
 def cells(result: Comparison) -> list[Sequence[str]]:
     """Rows of a table with `COLUMNS`."""
     return [
-        [
-            part.name,
-            part.old,
-            part.new,
-            f"{part.effect:.2f}",
-            f"{part.adjusted:.2g}",
-            "drift" if part.alarm else "small" if part.adjusted <= result.error else "",
-        ]
+        [part.name, part.old, part.new, f"{part.effect:.2f}", f"{part.adjusted:.2g}", result.mark(part)]
         for part in result.features
     ]
 
 
-def notes(result: Comparison) -> list[str]:
+def notes(result: Comparison) -> Iterator[str]:
     """A sentence below the table: how often an alarm is false."""
-    if not result.features:
-        return []
-    return [
-        f"{result.rows:,} rows against {result.reference_rows:,} of training. Without drift, a check raises an "
-        f"alarm with a probability of at most {result.error:.2g} ({FALSE_ALARMS:g} in a year of daily checks). An "
-        f"alarm also needs an effect of at least {result.least_effect:g}."
-    ]
+    if result.features:
+        yield (
+            f"{result.rows:,} rows against {result.reference_rows:,} of training. Without drift, a check raises an "
+            f"alarm with a probability of at most {ERROR:.2g} ({FALSE_ALARMS:g} in a year of daily checks). An "
+            f"alarm also needs an effect of at least {LEAST_EFFECT:g}."
+        )

@@ -9,15 +9,16 @@ import shutil
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
+from itertools import product
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from components.core.artifacts import MANIFEST
 from components.pipeline.monitoring.disk import size_of
 from components.pipeline.stages import STAGES
-from components.registry.drift.traffic import ROWS_SUFFIX, Segment, segments
+from components.registry.drift.traffic import ROWS_SUFFIX, is_written, segments
 from components.settings.params import Params
 
 if TYPE_CHECKING:
@@ -38,39 +39,62 @@ class Garbage:
 
     Attributes:
         kind: `checkpoints`, `features`, `outputs`, `logs`, `versions` or `DVC cache`.
+        written: of what is deleted by its age: when it was last written or used, in seconds since the epoch.
     """
 
     kind: str
     name: str
     size: int
-    reason: str
     delete: Callable[[], object]
+    reason: str = ""
+    written: float = 0.0
 
 
-def old_checkpoints(storage: str, *, days: float, now: float | None = None) -> Iterator[Garbage]:
-    """Checkpoints of runs that were last written more than `days` ago.
+def old(items: Iterable[Garbage], *, days: float, now: float | None = None) -> Iterator[Garbage]:
+    """What was last written or used more than `days` ago."""
+    for item in items:
+        if (age := ((time.time() if now is None else now) - item.written) / DAY_S) > days:
+            verb = "used" if item.kind == "features" else "written"
+            yield replace(item, reason=f"last {verb} {age:.0f} days ago")
 
-    Raises:
-        StorageError: the storage cannot be read.
-    """
+
+def checkpoints(storage: str) -> Iterator[Garbage]:
+    """Checkpoints of runs. Raises StorageError if the storage cannot be read."""
     from components.cluster.entries import entries, file_system  # imports pyarrow.fs
 
     for entry in entries(storage):
-        if (age := _days(entry.written, now)) > days:
-            files, root = file_system(storage)
-            delete = partial(files.delete_dir, f"{root}/{entry.name}")
-            yield Garbage(
-                "checkpoints", f"{storage}/{entry.name}", entry.size, f"last written {age:.0f} days ago", delete
-            )
+        files, root = file_system(storage)
+        delete = partial(files.delete_dir, f"{root}/{entry.name}")
+        yield Garbage("checkpoints", f"{storage}/{entry.name}", entry.size, delete, written=entry.written)
 
 
-def old_features(folder: Path, *, days: float, now: float | None = None) -> Iterator[Garbage]:
-    """Cached features that were last used more than `days` ago."""
+def features(folder: Path) -> Iterator[Garbage]:
+    """Cached features."""
     from components.cluster.entries import feature_tables
 
     for table in feature_tables(folder):
-        if (age := _days((table / MANIFEST).stat().st_mtime, now)) > days:
-            yield _of_path("features", table, f"last used {age:.0f} days ago")
+        yield _of_path("features", table, written=(table / MANIFEST).stat().st_mtime)
+
+
+def logs(state: Path, traffic: Path) -> Iterator[Garbage]:
+    """Log files below `.headstart`, and segments of the traffic log that no process writes to."""
+    paths = [path for path in sorted(state.glob("**/*.log*")) if path.is_file()]
+    for path in [*paths, *(path for path in segments(traffic) if not is_written(path))]:
+        with suppress(FileNotFoundError):
+            yield _of_path("logs", path, written=path.stat().st_mtime)
+
+
+def _of_path(kind: str, path: Path, **further: Any) -> Garbage:
+    return Garbage(
+        kind, str(path).removesuffix(ROWS_SUFFIX), size_of(path), partial(_remove, path.absolute()), **further
+    )
+
+
+def _remove(path: Path) -> None:
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    elif path.suffix != ROWS_SUFFIX or not is_written(path):
+        path.unlink(missing_ok=True)
 
 
 def orphaned_outputs(former: Iterable[tuple[str, Path]], current: Iterable[Path]) -> Iterator[Garbage]:
@@ -81,52 +105,14 @@ def orphaned_outputs(former: Iterable[tuple[str, Path]], current: Iterable[Path]
         current: outputs of the present stages. An output that overlaps with one of them is kept.
     """
     kept = [path.absolute() for path in current]
-    seen: set[Path] = set()
-    for stage, path in former:
+    # The first stage of an output counts.
+    for path, stage in {path: stage for stage, path in reversed([*former])}.items():
         output = path.absolute()
-        overlaps = any(output == other or output in other.parents or other in output.parents for other in kept)
+        overlaps = any(output.is_relative_to(other) or other.is_relative_to(output) for other in kept)
         # A folder without a manifest is of a stage that somebody else wrote into dvc.yaml.
         written = (output / MANIFEST).is_file() if output.is_dir() else stage.partition("@")[0] in STAGES
-        if output not in seen and output.exists() and written and not overlaps:
-            seen.add(output)
-            yield _of_path("outputs", path, f"of {stage}, which the settings no longer have")
-
-
-def old_logs(state: Path, *, days: float, now: float | None = None) -> Iterator[Garbage]:
-    """Log files below `.headstart` that were last written more than `days` ago."""
-    for path in sorted(state.glob("**/*.log*")):
-        if path.is_file() and (age := _days(path.stat().st_mtime, now)) > days:
-            yield _of_path("logs", path, f"last written {age:.0f} days ago")
-
-
-def old_traffic(folder: Path, *, days: float, now: float | None = None) -> Iterator[Garbage]:
-    """Segments of the traffic log that were last written more than `days` ago and that no process writes to."""
-    for segment in segments(folder):
-        with suppress(FileNotFoundError):
-            age = _days(segment.path.stat().st_mtime, now)
-            if age > days and not segment.written:
-                name = str(segment.path).removesuffix(ROWS_SUFFIX)
-                yield Garbage("logs", name, segment.size, f"last written {age:.0f} days ago", partial(_drop, segment))
-
-
-def _drop(segment: Segment) -> None:
-    if not segment.written:
-        segment.delete()
-
-
-def _of_path(kind: str, path: Path, reason: str) -> Garbage:
-    return Garbage(kind, str(path), size_of(path), reason, partial(_remove, path.absolute()))
-
-
-def _remove(path: Path) -> None:
-    if path.is_dir() and not path.is_symlink():
-        shutil.rmtree(path)
-    else:
-        path.unlink(missing_ok=True)
-
-
-def _days(moment: float, now: float | None) -> float:
-    return ((time.time() if now is None else now) - moment) / DAY_S
+        if output.exists() and written and not overlaps:
+            yield _of_path("outputs", path, reason=f"of {stage}, which the settings no longer have")
 
 
 def old_versions(params: Params) -> Iterator[Garbage]:
@@ -138,24 +124,21 @@ def old_versions(params: Params) -> Iterator[Garbage]:
     from components.registry.ledger import Ledger  # the import of MLflow takes seconds
     from components.registry.tracking import connect
 
-    registry = connect(params.registry)
-    ledger, rule, prefix = Ledger(registry), params.gc, params.registry.prefix
-    tasks = [params.registry.model_name(task) for task in params.run.tasks]
-    encoders = [f"{prefix}-{family}-{start}" for family in params.run.families for start in ("pretrained", "adapted")]
+    registry, settings, newest = connect(params.registry), params.registry, params.gc.keep_versions
+    ledger, tasks = Ledger(registry), list(map(settings.model_name, params.run.tasks))
+    families = product(params.run.families, ("pretrained", "adapted"))
+    encoders = [settings.model_name("-".join(names)) for names in families]
     versions = {name: registry.versions(name) for name in [*tasks, *encoders]}
-    kept: dict[str, set[str]] = {}
-    parents: set[str] = set()
+    kept: set[str] = set()
     # Classifiers first, then the adapted encoders, whose parents are encoders too.
     for name in [*tasks, *reversed(encoders)]:
-        state = ledger.state(name, params.registry.alias) if name in tasks else None
-        kept[name] = keep(
-            versions[name], state, registry.aliased(name), newest=rule.keep_versions, champions=KEPT_CHAMPIONS
-        )
-        kept[name] |= {version.number for version in versions[name] if version.label in parents}
-        parents |= {version.tags.get("parent", "") for version in versions[name] if version.number in kept[name]}
-    reason = f"not among the newest {rule.keep_versions}, never chosen by a person, no recent champion"
-    for version in [version for name in versions for version in versions[name] if version.number not in kept[name]]:
-        yield Garbage("versions", version.label, registry.size(version), reason, partial(registry.delete, version))
+        state = ledger.state(name) if name in tasks else None
+        numbers = keep(versions[name], state, registry.aliased(name), newest=newest, champions=KEPT_CHAMPIONS)
+        here = [version for version in versions[name] if version.number in numbers or version.label in kept]
+        kept |= {label for version in here for label in (version.label, version.tags.get("parent", ""))}
+    reason = f"not among the newest {newest}, never chosen by a person, no recent champion"
+    for version in [each for listed in versions.values() for each in listed if each.label not in kept]:
+        yield Garbage("versions", version.label, registry.size(version), partial(registry.delete, version), reason)
 
 
 def keep(
@@ -167,12 +150,10 @@ def keep(
         state: of the alias of the model; None for encoders.
     """
     numbers = {version.number for version in versions[-newest:]} | aliased
-    numbers |= {version.number for version in versions if any(version.tags.get(mark) for mark in MARKS)}
-    if state is None:
-        return numbers
-    numbers |= {number for number, _ in state.champions[-champions:]}
-    for change in state.changes:
-        if change.by_person:
-            # Both the version that a person chose and the one that it replaced.
-            numbers |= {change["before"], change["after"]} - {None}
-    return numbers | {version.number for version in versions if version.digest in state.vetoes}
+    vetoes = state.vetoes if state is not None else {}
+    numbers |= {each.number for each in versions if each.digest in vetoes or not {*MARKS}.isdisjoint(each.tags)}
+    if state is not None:
+        numbers |= {number for number, _ in state.champions[-champions:]}
+        # Both the version that a person chose and the one that it replaced.
+        numbers |= {change[key] for change in state.changes if change.by_person for key in ("before", "after")} - {None}
+    return numbers

@@ -33,7 +33,7 @@ from sklearn.model_selection import StratifiedKFold, cross_val_score
 
 from components.data.tasks.data import spaced
 from components.data.tasks.kinds import scoring_for
-from components.registry.drift.measurements import Measured, Reference
+from components.registry.drift.measurements import Measured
 
 Floats = NDArray[np.float64]
 #: Probability of any false alarm in a year of daily checks of one task, and of a false alarm in one check.
@@ -90,8 +90,6 @@ class Comparison:
     source: str
     rows: int
     reference_rows: int
-    error: float
-    least_effect: float
     features: tuple[Feature, ...] = ()
     examples: tuple[str, ...] = ()
     too_few: str = ""
@@ -108,43 +106,39 @@ class Comparison:
             return f"{self.source}: not compared, {self.too_few}"
         if self.drift:
             return f"{self.source}: drift: " + "; ".join(part.words for part in self.features if part.alarm)
-        small = [part.name for part in self.features if part.adjusted <= self.error]
-        rest = f" (differences with an effect below {self.least_effect:g}: {', '.join(small)})" if small else ""
+        small = [part.name for part in self.features if self.mark(part)]
+        rest = f" (differences with an effect below {LEAST_EFFECT:g}: {', '.join(small)})" if small else ""
         return f"{self.source}: no drift in {self.rows:,} rows{rest}"
+
+    def mark(self, feature: Feature) -> str:
+        """What a table says of a feature: drift, a significant but small difference, or nothing."""
+        return "drift" if feature.alarm else "small" if feature.adjusted <= ERROR else ""
 
     def as_dict(self) -> dict[str, Any]:
         """The comparison as a JSON object."""
         return {**asdict(self), "drift": self.drift, "sentence": self.sentence}
 
 
-def compare(
-    reference: Reference,
-    new: Measured,
-    *,
-    source: str,
-    error: float = ERROR,
-    least_effect: float = LEAST_EFFECT,
-) -> Comparison:
-    """Compare rows with a reference; arguments as the attributes of `Comparison`."""
+def compare(reference: Measured, new: Measured, *, source: str) -> Comparison:
+    """Compare rows with a reference."""
     new = new.spread(ROWS)
-    old = reference.measured
-    base = Comparison(source, len(new), len(old), error, least_effect)
-    if min(len(new), len(old)) < LEAST_ROWS:
-        few = f"{len(new)} rows of" if len(new) < LEAST_ROWS else f"{len(old)} reference rows of"
-        return replace(base, too_few=f"{few} at least {LEAST_ROWS}")
-    unseen = old.take(np.flatnonzero(reference.unseen))
+    base = Comparison(source, len(new), len(reference))
+    for part, what in ((new, "rows"), (reference, "reference rows")):
+        if len(part) < LEAST_ROWS:
+            return replace(base, too_few=f"{len(part)} {what} of at least {LEAST_ROWS}")
+    assert reference.unseen is not None
+    unseen = reference.take(np.flatnonzero(reference.unseen))
     # So many that a p-value far below the error of a test can be reached.
-    most = math.ceil(2 * len(TESTS) / error)
-    tests = {name: test(old if name == "length" else unseen, new, most) for name, test in TESTS.items()}
-    results = {name: result for name, result in tests.items() if result is not None}
-    adjusted = holm([result.p for result in results.values()])
+    most = math.ceil(2 * len(TESTS) / ERROR)
+    tests = {name: test(reference if name == "length" else unseen, new, most) for name, test in TESTS.items()}
+    results = [replace(result, name=name) for name, result in tests.items() if result is not None]
+    adjusted = holm([result.p for result in results])
     features = tuple(
-        replace(result, name=name, adjusted=p, alarm=p <= error and result.effect >= least_effect)
-        for (name, result), p in zip(results.items(), adjusted, strict=True)
+        replace(result, adjusted=p, alarm=p <= ERROR and result.effect >= LEAST_EFFECT)
+        for result, p in zip(results, adjusted, strict=True)
     )
-    drift = any(feature.alarm for feature in features)
-    examples = _unusual(old, new) if drift and new.texts else ()
-    return replace(base, features=features, examples=examples)
+    compared = replace(base, features=features)
+    return replace(compared, examples=_unusual(reference, new)) if compared.drift and new.texts else compared
 
 
 def holm(values: Sequence[float]) -> list[float]:
@@ -181,20 +175,21 @@ def _unknown(old: Measured, new: Measured, _: int) -> Feature | None:
 
 
 def _score(old: Measured, new: Measured, _: int) -> Feature | None:
-    samples = [part.rows["score"].astype(np.float64) for part in (old, new)]
-    samples = [sample[np.isfinite(sample)] for sample in samples]
+    samples = _finite(old, new, "score")
     if min(map(len, samples)) < LEAST_UNSEEN:
         return None
     what = scoring_for(new.kind).score_name if new.kind else "score"
     return _smirnov(samples, [sample.mean() for sample in samples], f"mean {what}", "{:.2f}")
 
 
+def _finite(old: Measured, new: Measured, column: str) -> list[Floats]:
+    """The rows of a column without any number that is not finite."""
+    values = [part.rows[column].astype(np.float64) for part in (old, new)]
+    return [value[np.isfinite(value.reshape(len(value), -1)).all(1)] for value in values]
+
+
 def _content(old: Measured, new: Measured, most: int) -> Feature | None:
-    pair = []
-    for part in (old, new):
-        sketch = part.rows["sketch"].astype(np.float64)
-        sketch = sketch[np.isfinite(sketch).all(1)]
-        pair.append(sketch[spaced(len(sketch), SKETCHES)])
+    pair = [sketch[spaced(len(sketch), SKETCHES)] for sketch in _finite(old, new, "sketch")]
     if min(map(len, pair)) < LEAST_UNSEEN:
         return None
     area = told_apart(*pair)

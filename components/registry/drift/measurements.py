@@ -5,12 +5,12 @@ from __future__ import annotations
 
 import base64
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -48,12 +48,18 @@ Ints = NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Measured:
-    """N rows of one model. `kind`: of the task; empty for documents of a corpus."""
+    """N rows of one model.
+
+    Attributes:
+        kind: of the task; empty for documents of a corpus.
+        unseen: of a reference, rows of train and dev: (N,) whether the model was not trained on the row's split.
+    """
 
     kind: str
     labels: tuple[str, ...]
     rows: Rows
     texts: tuple[str, ...] = ()
+    unseen: NDArray[np.bool_] | None = None
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -61,37 +67,11 @@ class Measured:
     def take(self, indices: Ints) -> Measured:
         """The rows with these indices."""
         texts = tuple(self.texts[index] for index in indices) if self.texts else ()
-        return Measured(self.kind, self.labels, self.rows[indices], texts)
+        return replace(self, rows=self.rows[indices], texts=texts, unseen=None)
 
     def spread(self, most: int) -> Measured:
         """At most `most` rows, evenly spaced."""
         return self if len(self) <= most else self.take(spaced(len(self), most))
-
-
-@dataclass(frozen=True)
-class Reference:
-    """The rows that a model's traffic is compared with.
-
-    Attributes:
-        measured: rows of train and dev.
-        unseen: (N,) whether the model was not trained on the row's split: rows of dev.
-    """
-
-    measured: Measured
-    unseen: NDArray[np.bool_]
-
-    def as_json(self) -> dict[str, Any]:
-        kind, labels = self.measured.kind, list(self.measured.labels)
-        rows = {"rows": packed(self.measured.rows), "unseen": self.unseen.tolist()}
-        return {"schema": SCHEMA, "kind": kind, "labels": labels, **rows}
-
-    @classmethod
-    def of(cls, stored: Mapping[str, Any]) -> Reference:
-        """Read what `as_json` gives; raises ValueError, KeyError or TypeError if it is damaged."""
-        if stored["schema"] != SCHEMA:
-            raise ValueError("another version")
-        measured = Measured(stored["kind"], tuple(stored["labels"]), unpacked(stored["rows"]))
-        return cls(measured, np.array(stored["unseen"], dtype=np.bool_))
 
 
 def packed(rows: Rows) -> str:
@@ -157,23 +137,23 @@ def projection(features: int) -> NDArray[np.float32]:
     return values.astype(np.float32)
 
 
-def record_reference(registry: Registry, version: Version, classifier: Classifier, *, examples: Path) -> Reference:
+def record_reference(registry: Registry, version: Version, classifier: Classifier, *, examples: Path) -> Measured:
     """Measure rows of train and of dev, or of test if there is no dev, and store them with the version's run."""
-    unseen = read_split(examples, "dev")
-    unseen = unseen if len(unseen) else read_split(examples, "test")
-    learned = read_split(examples, "train")
-    chosen = [part.take(spaced(len(part), most)) for part, most in ((learned, TRAIN_ROWS), (unseen, UNSEEN_ROWS))]
-    parts = [measure(classifier, part.fields)[1] for part in chosen]
-    is_unseen = np.repeat([False, True], [len(part) for part in parts])
-    rows = np.concatenate([part.rows for part in parts])
-    reference = Reference(Measured(parts[0].kind, parts[0].labels, rows), is_unseen)
-    registry.write_document(version, REFERENCE, reference.as_json())
+    dev = read_split(examples, "dev")
+    splits = read_split(examples, "train"), dev if len(dev) else read_split(examples, "test")
+    chosen = [part.take(spaced(len(part), most)) for part, most in zip(splits, (TRAIN_ROWS, UNSEEN_ROWS), strict=True)]
+    learned, unseen = (measure(classifier, part.fields)[1] for part in chosen)
+    is_unseen = np.repeat([False, True], [len(learned), len(unseen)])
+    reference = replace(learned, rows=np.concatenate([learned.rows, unseen.rows]), unseen=is_unseen)
+    content = {"kind": reference.kind, "labels": reference.labels, "rows": packed(reference.rows)}
+    registry.write_document(version, REFERENCE, {"schema": SCHEMA, **content, "unseen": is_unseen.tolist()})
     return reference
 
 
-def find_reference(registry: Registry, version: Version) -> Reference | None:
+def find_reference(registry: Registry, version: Version) -> Measured | None:
     """The recorded reference of a version; None if there is none or an unreadable one, which is measured again."""
     with suppress(ValueError, KeyError, TypeError):
-        stored = registry.document(version, REFERENCE)
-        return None if stored is None else Reference.of(stored)
+        if (stored := registry.document(version, REFERENCE) or {})["schema"] == SCHEMA:
+            unseen = np.array(stored["unseen"], dtype=np.bool_)
+            return Measured(stored["kind"], tuple(stored["labels"]), unpacked(stored["rows"]), unseen=unseen)
     return None

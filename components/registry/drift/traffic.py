@@ -20,7 +20,8 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Final
 
@@ -52,133 +53,96 @@ class TrafficLog:
     """Appends the measurements of one model's rows; safe to use from several threads."""
 
     def __init__(
-        self,
-        folder: Path,
-        *,
-        task: str,
-        digest: str,
-        version: str = "",
-        megabytes: float,
-        text: bool = False,
+        self, folder: Path, *, task: str, digest: str, megabytes: float = MEGABYTES, text: bool = False,
         say: Callable[[str], None] = print,
-    ) -> None:
-        self._task_folder = Path(folder) / task
-        self._folder = self._task_folder / digest[:DIGEST_LENGTH]
-        self._version, self._text, self._say = version, text, say
-        self._bound = int(megabytes * 1e6)
+    ) -> None:  # fmt: skip
+        self._folder = Path(folder) / task / digest[:DIGEST_LENGTH]
+        self._text, self._say, self._bound = text, say, int(megabytes * 1e6)
         self._lock = threading.Lock()
-        self._rows: IO[bytes] | None = None
-        self._written = 0
+        self._file: IO[bytes] | None = None
         self._silent_until = 0.0
-        self._warned = False
 
     def append(self, inputs: Sequence[Fields], measured: Measured) -> None:
         """Append the rows of a batch. After an error the log pauses; it is reported once."""
+        content: dict[str, Any] = {"rows": packed(measured.rows)}
         with self._lock:
             if time.monotonic() < self._silent_until:
                 return
             try:
-                self._append(inputs, measured)
+                if self._file is None or self._file.tell() > self._bound // SEGMENTS:
+                    self._open({"schema": LINES, "kind": measured.kind, "labels": measured.labels})
+                self._write(content | ({"texts": ["\n".join(parts) for parts in inputs]} if self._text else {}))
             except OSError as error:
                 self._close()
-                self._silent_until = time.monotonic() + PAUSE_S
-                if not self._warned:
+                if not self._silent_until:
                     self._say(f"warning: {self._folder}: the traffic log cannot be written ({error.strerror or error})")
-                    self._warned = True
+                self._silent_until = time.monotonic() + PAUSE_S
 
     def close(self) -> None:
         """End the current segment."""
         with self._lock:
             self._close()
 
-    def _append(self, inputs: Sequence[Fields], measured: Measured) -> None:
-        if self._rows is None or self._written > self._bound // SEGMENTS:
-            self._close()
-            self._open(measured)
-        content: dict[str, Any] = {"rows": packed(measured.rows)}
-        self._write(content | ({"texts": ["\n".join(parts) for parts in inputs]} if self._text else {}))
-
-    def _write(self, content: dict[str, Any]) -> None:
-        assert self._rows is not None
-        # One write per batch and no buffer: what was written survives the end of the process.
-        self._written += self._rows.write(json.dumps(content).encode() + b"\n")
-
-    def _open(self, measured: Measured) -> None:
+    def _open(self, head: dict[str, Any]) -> None:
+        self._close()
         self._folder.mkdir(parents=True, exist_ok=True)
-        prune(self._task_folder, most=self._bound - self._bound // SEGMENTS)
+        prune(self._folder.parent, most=self._bound - self._bound // SEGMENTS)
         path = self._folder / f"{time.time_ns():019d}-{os.getpid()}-{secrets.token_hex(3)}{ROWS_SUFFIX}"
-        self._rows, self._written = path.open("ab", buffering=0), 0
-        fcntl.flock(self._rows, fcntl.LOCK_EX)
-        head = {"schema": LINES, "kind": measured.kind, "labels": measured.labels, "version": self._version}
+        # No buffer: what was written survives the end of the process.
+        self._file = path.open("ab", buffering=0)
+        fcntl.flock(self._file, fcntl.LOCK_EX)
         self._write(head)
 
+    def _write(self, content: dict[str, Any]) -> None:
+        assert self._file is not None
+        self._file.write(json.dumps(content).encode() + b"\n")
+
     def _close(self) -> None:
-        if self._rows is not None:
+        if self._file is not None:
             with suppress(OSError):
-                self._rows.close()
-        self._rows = None
+                self._file.close()
+        self._file = None
 
 
-@dataclass(frozen=True)
-class Segment:
-    """One segment."""
-
-    path: Path
-    size: int
-
-    @property
-    def written(self) -> bool:
-        try:
-            with self.path.open("r+b") as file:  # NFS locks no file that is opened for reading only
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except FileNotFoundError:
-            return False
-        except OSError:
-            return True
-        return False
-
-    def delete(self) -> None:
-        """Delete the segment; another process may have done so."""
-        for path in (self.path.with_suffix(".text"), self.path):  # earlier versions wrote texts apart
-            path.unlink(missing_ok=True)
-
-
-def segments(folder: Path) -> list[Segment]:
+def segments(folder: Path) -> list[Path]:
     """The segments below a folder, oldest first."""
-    present = []
-    for path in sorted(folder.rglob(f"*{ROWS_SUFFIX}"), key=lambda path: path.name):
-        with suppress(OSError):
-            present.append(Segment(path, path.stat().st_size))
-    return present
+    return sorted(folder.rglob(f"*{ROWS_SUFFIX}"), key=lambda path: path.name)
+
+
+def is_written(path: Path) -> bool:
+    """Whether a process writes to a segment."""
+    try:
+        with path.open("r+b") as file:  # NFS locks no file that is opened for reading only
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except FileNotFoundError:
+        return False
+    except OSError:
+        return True
+    return False
 
 
 def prune(folder: Path, *, most: int) -> None:
     """Delete the oldest segments of a task that nobody writes to until their sizes sum to at most `most` bytes."""
-    present = segments(folder)
-    total = sum(segment.size for segment in present)
-    for segment in present:
-        if total <= most:
-            return
-        if not segment.written:
-            segment.delete()
-            total -= segment.size
+    sizes: dict[Path, int] = {}
+    for path in segments(folder):
+        with suppress(OSError):  # another process has deleted it
+            sizes[path] = path.stat().st_size
+    total = sum(sizes.values())
+    for path, size in sizes.items():
+        if total > most and not is_written(path):
+            path.unlink(missing_ok=True)
+            total -= size
 
 
-def read_traffic(folder: Path, *, task: str, digest: str, since: float = 0.0, most: int | None = None) -> Measured:
-    """The logged rows of a model, in the order of their segments.
-
-    Args:
-        since: time in seconds since the epoch; older rows are left out.
-        most: maximum number of rows, evenly spaced over the time; None: all.
-    """
-    parts = [part for segment in segments(Path(folder) / task / digest[:DIGEST_LENGTH]) for part in _read(segment.path)]
+def read_traffic(folder: Path, *, task: str, digest: str, since: float = 0.0) -> Measured:
+    """The logged rows of a model, in the order of time, without those before `since`, in seconds since the epoch."""
+    parts = [part for path in segments(Path(folder) / task / digest[:DIGEST_LENGTH]) for part in _read(path)]
     if not parts:
         return Measured("", (), np.zeros(0, dtype=ROW))
     rows = np.concatenate([part.rows for part in parts])
     texts = tuple(text for part in parts for text in part.texts) if all(part.texts for part in parts) else ()
     order = np.argsort(rows["time"], kind="stable")
-    joined = Measured(parts[-1].kind, parts[-1].labels, rows, texts).take(order[rows["time"][order] >= since])
-    return joined if most is None else joined.spread(most)
+    return replace(parts[-1], rows=rows, texts=texts).take(order[rows["time"][order] >= since])
 
 
 def _read(path: Path) -> Iterator[Measured]:
@@ -186,10 +150,9 @@ def _read(path: Path) -> Iterator[Measured]:
     with suppress(OSError, ValueError, KeyError, TypeError), path.open("rb") as file:
         head, *lines = file
         if (facts := json.loads(head))["schema"] == LINES:
-            for line in lines:
-                content = json.loads(line)
-                texts = tuple(content.get("texts", ()))
-                yield Measured(facts["kind"], tuple(facts["labels"]), unpacked(content["rows"]), texts)
+            for line in map(json.loads, lines):
+                texts = tuple(line.get("texts", ()))
+                yield Measured(facts["kind"], tuple(facts["labels"]), unpacked(line["rows"]), texts)
 
 
 def logged(
@@ -199,15 +162,8 @@ def logged(
     Headstart."""
     if not settings.log or not version.digest:
         return classifier
-    log = TrafficLog(
-        folder or traffic_folder(),
-        task=task,
-        digest=version.digest,
-        version=version.number,
-        megabytes=MEGABYTES,
-        text=settings.text,
-        say=lambda line: print(line, file=sys.stderr, flush=True),
-    )
+    say = partial(print, file=sys.stderr, flush=True)
+    log = TrafficLog(folder or traffic_folder(), task=task, digest=version.digest, text=settings.text, say=say)
     return ObservedClassifier(classifier, log.append)
 
 

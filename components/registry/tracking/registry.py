@@ -228,7 +228,7 @@ class Registry:
 
         directory.mkdir(parents=True, exist_ok=True)
         uri = self.location(version)
-        with translated(version.label), as_default(self.uri):
+        with translated(version.label):
             try:
                 listed = list_artifacts(artifact_uri=uri, tracking_uri=self.uri)
                 parts = {item.path.rpartition("/")[2] for item in listed}
@@ -247,7 +247,7 @@ class Registry:
     def document(self, version: Version, name: str) -> dict[str, Any] | None:
         """A JSON object that is stored with a version's run; None if there is none."""
         label, run, file = version.label, version.run_id, f"{DOCUMENTS}/{name}.json"
-        with as_default(self.uri), tempfile.TemporaryDirectory(prefix="headstart-") as place:
+        with tempfile.TemporaryDirectory(prefix="headstart-") as place:
             # The run may have been deleted.
             if run and file in {item.path for item in self._ask(label, "list_artifacts", run, DOCUMENTS, missing=())}:
                 return dict(json_of(Path(self._ask(label, "download_artifacts", run, file, place))))
@@ -255,21 +255,20 @@ class Registry:
 
     def write_document(self, version: Version, name: str, content: Mapping[str, Any]) -> None:
         """Store a JSON object with a version's run, in place of an earlier one; nothing if it has no run."""
-        with as_default(self.uri):
-            if version.run_id:
-                self._ask(version.label, "log_dict", version.run_id, content, f"{DOCUMENTS}/{name}.json")
+        if version.run_id:
+            self._ask(version.label, "log_dict", version.run_id, content, f"{DOCUMENTS}/{name}.json")
 
     def _repository(self, version: Version) -> Any:
         """Where the files of a version are; None if they cannot be found."""
         from mlflow.store.artifact.artifact_repository_registry import get_artifact_repository
 
-        with suppress(MlflowException):
-            return get_artifact_repository(self.client.get_model_version_download_uri(version.name, version.number))
+        with suppress(RegistryError, MlflowException):
+            return get_artifact_repository(self.location(version), tracking_uri=self.uri, registry_uri=self.uri)
         return None
 
     def size(self, version: Version) -> int:
         """Bytes of a version's files."""
-        with translated(version.label), as_default(self.uri):
+        with translated(version.label):
             repository = self._repository(version)
             folders, total = [""], 0
             while repository is not None and folders:
@@ -283,7 +282,7 @@ class Registry:
         """Delete a version and its files. Metrics and parameters of its run are kept."""
         if version.number in self.aliased(version.name):
             raise RegistryError(f"{version.label}: has an alias now; it is not deleted")
-        with translated(version.label), as_default(self.uri):
+        with translated(version.label):
             repository = self._repository(version)
             # Files without a version are useless, a version without files is an error for everyone who loads it.
             self.client.delete_model_version(version.name, version.number)
