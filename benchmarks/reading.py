@@ -30,7 +30,7 @@ LIBRARIES: Final = {
         "from components.data.formats.lines import Reading\n"
         "from components.data.formats.tables import PLAIN\n"
         "from components.data.formats.rows import read_columns\n"
-        "rows = sum(1 for _ in read_columns(path, form, ['text', 'label'], PLAIN, Reading()))"
+        "rows = sum(1 for _ in read_columns(path, form, ['text', 'label']))"
     ),
     "pandas": (
         "import pandas as pd\n"

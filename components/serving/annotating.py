@@ -10,13 +10,11 @@ from typing import Any, Final
 from components.core.artifacts import digest_file, partial_path
 from components.core.errors import ConfigError, DataError, nearest
 from components.core.outputs import check_output, discard, named_output
-from components.data.formats.annotations.hub import read_hub
-from components.data.formats.annotations.records import CharSpan, PredictedRow
-from components.data.formats.annotations.tables import WRITERS, check_written
+from components.data.formats.annotations import CharSpan, PredictedRow
+from components.data.formats.hub import WRITERS, check_written
 from components.data.formats.jsontables import parse_json
 from components.data.formats.lines import Reading
 from components.data.formats.rows import open_rows
-from components.data.formats.tables import Opening
 from components.data.formats.words import spans_of, words_of
 from components.learners.prediction import Predicted
 from components.learners.writing import write_errors
@@ -112,7 +110,7 @@ def _input(row: Mapping[str, Any], where: str, *, tagging: bool, column: str | N
 
 def _source_rows(source: Path) -> Iterator[tuple[str, Mapping[str, Any]]]:
     if source.is_dir() and is_saved(source):
-        yield from read_hub(Opening(source)).rows
+        yield from open_rows(source, form="datasets").rows
     elif not source.is_file():
         raise DataError(f"{source}: " + ("is a folder, not a file" if source.is_dir() else "does not exist"))
     elif source.suffix == ".json":

@@ -73,7 +73,7 @@ def test_a_folder_is_read(make, tmp_path, monkeypatch):
     assert [unit.name for unit in task_units(name, source)] == [f"{name} {split}" for split in ("train", "dev", "test")]
     assert sorted((row.fields[0], *(row.labels or ())) for row in read_rows(name, source)) == sorted(ROWS)
     if "test" not in source.model_fields_set or source.test is None:
-        task = read_task(str(data), text=None, label=None, kind=None, language=None)
+        task = read_task(str(data))
         assert sorted(zip((fields[0] for fields in task.fields), targets_of(task), strict=True)) == sorted(ROWS)
         rows = [row for _, row in open_rows(Path(source.path) / str(source.train)).rows]
         assert sorted(row["text"] for row in rows) == sorted(TEXTS)
@@ -103,4 +103,4 @@ def test_files_with_their_own_labels_are_no_classes(files, message, tmp_path):
     with pytest.raises(DataError, match=message):
         init(InitOptions(tmp_path / "a"), root=tmp_path)
     with pytest.raises(DataError, match=message):
-        read_task(str(tmp_path / "a"), text=None, label=None, kind=None, language=None)
+        read_task(str(tmp_path / "a"))

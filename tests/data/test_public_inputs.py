@@ -17,16 +17,14 @@ from components.data.ingestion.readers import read_texts
 from components.labelling.rows import read_rows
 from components.settings.data import CorpusSource
 from headstart.tasks import read_task
-from tests.data.public_inputs import CASES, Case, delimited, jsonl, made, rows_of, targets_of
+from tests.data.public_inputs import CASES, Case, delimited, jsonl, made, put, rows_of, targets_of
 
 EVERY = pytest.mark.parametrize("case", CASES, ids=[case.name for case in CASES])
 
 
 @pytest.fixture
 def file(case: Case, tmp_path: Path) -> Path:
-    path = tmp_path / case.name
-    path.write_bytes(case.content)
-    return path
+    return put(tmp_path / case.name, case.content)
 
 
 def labels_of(target: Any) -> str:
@@ -64,7 +62,7 @@ def test_check_and_label(case, file, tmp_path, monkeypatch):
 
 @EVERY
 def test_fit_in_python(case, file):
-    task = read_task(str(file), text=None, label=None, kind=None, language=None)
+    task = read_task(str(file))
     assert task.kind == case.kind
     assert rows((fields[0] for fields in task.fields), targets_of(task)) == expected(case)
     assert len(task.unlabelled) == len(case.all_texts or case.texts) - len(case.texts)
@@ -106,16 +104,16 @@ BAD = {
     "empty.xlsx": (b"", "is empty"),
     "text.xlsx": (b"text\tlabel\na\tb\n", "is no workbook; if it is text, name it .csv"),
     "unquoted.csv": (
-        delimited(row="{text} and, more,{label}", quote="", texts=[f"text {n}" for n in range(24)]).encode(),
+        delimited(row="{text} and, more,{label}", quote="", texts=[f"text {n}" for n in range(24)]),
         "3 field(s) instead of 2",
     ),
     "words.csv": (
-        delimited(header="word,tag", texts=("train", "station", "platform") * 8, labels=("O", "B-LOC") * 12).encode(),
+        delimited(header="word,tag", texts=("train", "station", "platform") * 8, labels=("O", "B-LOC") * 12),
         "the tag of one word a row",
     ),
-    "same.csv": (delimited(labels=("good",) * 24).encode(), "only one class ('good')"),
-    "own.csv": (delimited(labels=[f"class {n}" for n in range(24)]).encode(), "class of its own"),
-    "sentences.lst": ("".join(f"Word{n % 9} of a sentence {n}\n" for n in range(60)).encode(), "is not recognised"),
+    "same.csv": (delimited(labels=("good",) * 24), "only one class ('good')"),
+    "own.csv": (delimited(labels=[f"class {n}" for n in range(24)]), "class of its own"),
+    "sentences.lst": ("".join(f"Word{n % 9} of a sentence {n}\n" for n in range(60)), "is not recognised"),
     "nested.jsonl": (jsonl(lambda text, label: {"text": text, "label": {"name": label}}), "line 1, column 'label'"),
 }
 
@@ -123,15 +121,14 @@ BAD = {
 @pytest.mark.parametrize("name", BAD)
 def test_what_is_not_read_is_named(name, tmp_path, monkeypatch):
     content, message = BAD[name]
-    path = tmp_path / name
-    path.write_bytes(content)
+    path = put(tmp_path / name, content)
     root = tmp_path / "project"
     root.mkdir()
     monkeypatch.chdir(root)
     with pytest.raises(HeadstartError) as of_init:
         init(InitOptions(path), root=root)
     with pytest.raises(HeadstartError) as of_python:
-        read_task(str(path), text=None, label=None, kind=None, language=None)
+        read_task(str(path))
     for error in (of_init, of_python):
         assert message in str(error.value)
         assert "params.yaml" not in str(error.value) and "data.tasks" not in str(error.value)

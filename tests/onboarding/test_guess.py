@@ -20,8 +20,15 @@ def rows(*result: dict[str, Any]) -> Rows:
     return Rows({name: [row.get(name) for row in result] for name in result[0]}, "jsonl")
 
 
-def table(columns: str, *values: tuple[Any, ...]) -> Rows:
-    return rows(*(dict(zip(columns.split(), row, strict=True)) for row in values))
+def table(count: int, **columns: Any) -> Rows:
+    """Columns of values that repeat, or of texts with the number of their row for {}."""
+    return Rows(
+        {
+            name: [values.format(row) if isinstance(values, str) else values[row % len(values)] for row in range(count)]
+            for name, values in columns.items()
+        },
+        "jsonl",
+    )
 
 
 CLASSES = {"kind": "classification", "text": "text", "label": "label"}
@@ -74,104 +81,72 @@ def test_splits_of_a_folder(tmp_path):
         split_files(tmp_path)
 
 
+MEASURED = {"kind": "regression", "text": "text", "score": "score"}
+FLAGS = {"kind": "multilabel", "text": "text", "labels": ["toxic", "rude"]}
+SEVERAL = CLASSES | {"kind": "multilabel"}
+NUMBERS = range(99)
+
+
 @pytest.mark.parametrize(
     ("result", "expected"),
     [
-        (rows({"text": "good film", "label": "1"}, {"text": "bad", "label": "0"}), CLASSES),
-        (
-            rows(*({"id": str(n), "body": f"a long text {n}", "mood": "xy"[n % 2]} for n in range(6))),
-            CLASSES | {"text": "body", "label": "mood"},
-        ),
-        (table("text label label_name", *((f"a b c {n}", n % 2, "xy"[n % 2]) for n in range(6))), CLASSES | NAMES),
-        (table("text label other", *((f"a b c {n}", n % 2, "xyz"[n % 3]) for n in range(9))), CLASSES),
+        (table(2, text=["good film", "bad"], label=["1", "0"]), CLASSES),
+        (table(6, id="{}", body="a long text {}", mood=["x", "y"]), CLASSES | {"text": "body", "label": "mood"}),
+        (table(6, text="a b c {}", label=[0, 1], label_name=["x", "y"]), CLASSES | NAMES),
+        (table(9, text="a b c {}", label=[0, 1], other=["x", "y", "z"]), CLASSES),
         # Scripts without spaces: a sentence with a number is no identifier.
         (
-            table("no รายละเอียด ประเภท", *((n, f"พัสดุหมายเลข{n}ยังไม่ถึง", "กข"[n % 2]) for n in range(6))),
+            table(6, no=NUMBERS, รายละเอียด="พัสดุหมายเลข{}ยังไม่ถึง", ประเภท=["ก", "ข"]),
             {"kind": "classification", "text": "รายละเอียด", "label": "ประเภท"},
         ),
         (
-            table("no 内容 種類", *((n, f"{n}日に注文した荷物が届きません", "ab"[n % 2]) for n in range(6))),
+            table(6, no=NUMBERS, 内容="{}日に注文した荷物が届きません", 種類=["a", "b"]),
             {"kind": "classification", "text": "内容", "label": "種類"},
         ),
         (
-            table("premise hypothesis label", ("a", "b", "yes"), ("c", "d", "no")),
+            table(2, premise=["a", "c"], hypothesis=["b", "d"], label=["yes", "no"]),
             {"kind": "pair", "first": "premise", "second": "hypothesis", "label": "label"},
         ),
         (
-            table("sentence1 sentence2 label", ("a", "b", 4.5), ("c", "d", 1.0)),
+            table(2, sentence1=["a", "c"], sentence2=["b", "d"], label=[4.5, 1.0]),
             {"kind": "similarity", "first": "sentence1", "second": "sentence2", "score": "label"},
         ),
-        (table("text score", ("a b", 0.25), ("c d", 3.5)), {"kind": "regression", "text": "text", "score": "score"}),
+        (table(2, text=["a b", "c d"], score=[0.25, 3.5]), MEASURED),
         # Signs of percent and currencies stand beside numbers.
-        (
-            table("text score", *((f"a {n}", f"{7 * n}%") for n in range(25))),
-            {"kind": "regression", "text": "text", "score": "score"},
-        ),
-        (
-            table("text price score", *((f"a {n}", "x", f"$1,{200 + n}.50") for n in range(8))),
-            {"kind": "regression", "text": "text", "score": "score"},
-        ),
-        (
-            table("text score", *((f"a {n}", f"{n},5 \u20ac") for n in range(8))),
-            {"kind": "regression", "text": "text", "score": "score"},
-        ),
-        (table("text label", ("a", ["x", "y"]), ("b", [])), CLASSES | {"kind": "multilabel"}),
-        (
-            rows(*({"text": f"t {n}", "label": ["x;y", "x", "y", "y;x"][n % 4]} for n in range(8))),
-            CLASSES | {"kind": "multilabel", "label_separator": ";"},
-        ),
-        (
-            rows(*({"text": f"t {n}", "label": ["<x><y> ", "<x>", "<y>", " <y><x>"][n % 4]} for n in range(8))),
-            CLASSES | {"kind": "multilabel", "label_separator": "><"},
-        ),
-        (
-            rows(*({"text": f"t {n}", "label": ["|x|y|", "|x|", "|y|", "|y|x|"][n % 4]} for n in range(8))),
-            CLASSES | {"kind": "multilabel", "label_separator": "|"},
-        ),
+        (table(25, text="a {}", score=[f"{7 * n}%" for n in NUMBERS]), MEASURED),
+        (table(8, text="a {}", price=["x"], score=[f"$1,{200 + n}.50" for n in NUMBERS]), MEASURED),
+        (table(8, text="a {}", score="{},5 \u20ac"), MEASURED),
+        (table(2, text=["a", "b"], label=[["x", "y"], []]), SEVERAL),
+        (table(8, text="t {}", label=["x;y", "x", "y", "y;x"]), SEVERAL | {"label_separator": ";"}),
+        (table(8, text="t {}", label=["<x><y> ", "<x>", "<y>", " <y><x>"]), SEVERAL | {"label_separator": "><"}),
+        (table(8, text="t {}", label=["|x|y|", "|x|", "|y|", "|y|x|"]), SEVERAL | {"label_separator": "|"}),
         # Labels that spaces separate are also alone; names of several words are not.
-        (
-            rows(*({"text": f"t {n}", "label": ["x y", "x", "y", "z", "z y"][n % 5]} for n in range(10))),
-            CLASSES | {"kind": "multilabel", "label_separator": " "},
-        ),
-        (rows(*({"text": f"t {n}", "label": ["new york", "york", "rome"][n % 3]} for n in range(9))), CLASSES),
+        (table(10, text="t {}", label=["x y", "x", "y", "z", "z y"]), SEVERAL | {"label_separator": " "}),
+        (table(9, text="t {}", label=["new york", "york", "rome"]), CLASSES),
         # A column of languages is a label if there is no other one.
-        (
-            table("text queue lang", *((f"a b {n}", "xyz"[n % 3], "ab"[n % 2]) for n in range(9))),
-            CLASSES | {"label": "queue"},
-        ),
-        (table("text lang", *((f"a b {n}", "ab"[n % 2]) for n in range(9))), CLASSES | {"label": "lang"}),
+        (table(9, text="a b {}", queue=["x", "y", "z"], lang=["a", "b"]), CLASSES | {"label": "queue"}),
+        (table(9, text="a b {}", lang=["a", "b"]), CLASSES | {"label": "lang"}),
         # A label of one row is no reason to take the labels of a row for one.
         (
-            rows(
-                *(
-                    {"text": f"t {n}", "label": ["x;y", "x", "y", "z;x", "y;z", "rare;x"][n % 5 + n // 20]}
-                    for n in range(21)
-                )
-            ),
-            CLASSES | {"kind": "multilabel", "label_separator": ";"},
+            table(21, text="t {}", label=["x;y", "x", "y", "z;x", "y;z"] * 4 + ["rare;x"]),
+            SEVERAL | {"label_separator": ";"},
         ),
+        (table(2, text=["a b c", "d e f"], toxic=["1", "0"], rude=["0", "1"]), FLAGS),
+        (table(3, text=["a b c", "d e f", "g"], toxic=["x", "", ""], rude=["", "X", ""]), FLAGS),
         (
-            table("text toxic rude", ("a b c", "1", "0"), ("d e f", "0", "1")),
-            {"kind": "multilabel", "text": "text", "labels": ["toxic", "rude"]},
-        ),
-        (
-            table("text toxic rude", ("a b c", "x", ""), ("d e f", "", "X"), ("g", "", "")),
-            {"kind": "multilabel", "text": "text", "labels": ["toxic", "rude"]},
-        ),
-        (
-            table("tokens ner_tags", (["Jim", "ran"], ["B-PER", "O"])),
+            table(1, tokens=[["Jim", "ran"]], ner_tags=[["B-PER", "O"]]),
             {"kind": "tagging", "words": "tokens", "tags": "ner_tags", "scheme": "bio"},
         ),
         (
-            table("words tags", (["a", "b"], ["DET", "NOUN"])),
+            table(1, words=[["a", "b"]], tags=[["DET", "NOUN"]]),
             {"kind": "tagging", "words": "words", "tags": "tags", "scheme": "none"},
         ),
         (
-            table("question context answers", ("q", "c", {})),
+            table(1, question="q", context="c", answers=[{}]),
             {"kind": "questions", "question": "question", "context": "context", "answers": "answers"},
         ),
         (
-            table("question choices answer", ("q", ["a", "b"], "B")),
+            table(1, question="q", choices=[["a", "b"]], answer="B"),
             {"kind": "choice", "text": "question", "choices": "choices", "label": "answer", "answer": "letter"},
         ),
     ],
@@ -201,15 +176,13 @@ def test_columns_are_named_in_words(row, message):
 
 def test_another_column_of_text_can_be_read_too():
     """Few subjects repeat; they are no labels."""
-    subjects = [f"about my order {n % 30}" for n in range(90)]
-    bodies = [f"a long text {n} of mine" for n in range(90)]
-    columns = {"subject": subjects, "body": bodies, "queue": ["x", "y", "z"] * 30}
-    table = rows(*({name: values[n] for name, values in columns.items()} for n in range(90)))
+    subjects = [f"about my order {n}" for n in range(30)]
+    given = table(90, subject=subjects, body="a long text {} of mine", queue=["x", "y", "z"])
     note = "column 'body' is the text, 'queue' is the label; 'subject' may also be the text (--text"
-    assert understand(table).reasons == [f"{note}; --text body,subject reads both)"]
-    assert understand(table, text=["body"], label="queue", kind="multilabel").reasons == [f"{note})"]
+    assert understand(given).reasons == [f"{note}; --text body,subject reads both)"]
+    assert understand(given, text=["body"], label="queue", kind="multilabel").reasons == [f"{note})"]
     both = {"kind": "pair", "first": "body", "second": "subject", "label": "queue"}
-    assert understand(table, text=("body", "subject"), label="queue").keys == both
+    assert understand(given, text=("body", "subject"), label="queue").keys == both
 
 
 @pytest.mark.parametrize(
@@ -227,13 +200,8 @@ def test_dates_are_no_texts(value, column):
 
 
 def test_a_column_of_splits_is_named():
-    columns = {
-        "text": ["a b c"] * 8,
-        "label": ["x", "y"] * 4,
-        "part": ["Train", "test"] * 4,
-        "other": ["a", "test"] * 4,
-    }
-    assert understand(Rows(columns)).reasons[1:] == [
+    given = table(8, text=["a b c"], label=["x", "y"], part=["Train", "test"], other=["a", "test"])
+    assert understand(given).reasons[1:] == [
         "warning: column 'part' names the split of each row (test, train), and is not used; write a file for each "
         "split, such as train.csv and test.csv in one folder"
     ]
@@ -244,35 +212,30 @@ def test_lists_of_tags_as_text_are_refused(value):
     with pytest.raises(
         DataError, match="column 'tags' has lists of tags as text .* save the table as parquet or jsonl"
     ):
-        understand(table("tokens tags", *(("['Jim', 'ran']", value) for _ in range(4))))
+        understand(table(4, tokens=["['Jim', 'ran']"], tags=[value]))
 
 
 def test_a_few_rows_with_a_label_are_enough():
     """Most rows of a file may wait for a label; a filled column with another name of a label comes first."""
-    few = [(f"the text of message {number}", "web", ["a", "b", None][min(number, 2)]) for number in range(30)]
-    assert understand(table("text source label", *few)).keys == CLASSES
-    assert understand(table("text label category", *few)).keys == CLASSES
-    single = [(text, source, None if label == "b" else label) for text, source, label in few]
+    few, text = ["a", "b", *[None] * 28], "the text of message {}"
+    assert understand(table(30, text=text, source=["web"], label=few)).keys == CLASSES
+    assert understand(table(30, text=text, label=["web"], category=few)).keys == CLASSES
     with pytest.raises(DataError, match="no column looks like a label"):
-        understand(table("text source label", *single))
+        understand(table(30, text=text, source=["web"], label=["a", *[None] * 29]))
 
 
 def test_columns_can_be_named_and_others_are_mentioned():
-    table = rows(*({"text": f"t {n}", "note": f"n {n}", "action": "ab"[n % 2], "place": "cd"[n % 2]} for n in range(8)))
-    meant = understand(table)
+    given = table(8, text="t {}", note="n {}", action=["a", "b"], place=["c", "d"])
+    meant = understand(given)
     assert (meant.keys["label"], meant.others) == ("action", ["place"])
     assert meant.reasons == [
         "column 'text' is the text, 'action' is the label; 'place' may also be the label (--label)"
     ]
-    assert understand(table, text=["note"], label="place").keys == {
-        "kind": "classification",
-        "text": "note",
-        "label": "place",
-    }
+    assert understand(given, text=["note"], label="place").keys == CLASSES | {"text": "note", "label": "place"}
     with pytest.raises(DataError, match="no column 'x'; the columns are 'text', 'note', 'action', 'place'"):
-        understand(table, label="x")
+        understand(given, label="x")
     with pytest.raises(DataError, match="no column looks like a label"):
-        understand(rows({"text": "a"}, {"text": "b"}))
+        understand(table(2, text=["a", "b"]))
 
 
 def test_facts(tmp_path):
@@ -321,7 +284,7 @@ def test_folders_of_parallel_files_are_splits(tmp_path):
     for given in ({}, {"text": ["seq.in"], "label": "seq.out"}):
         assert understand(result, kind="tagging", **given).keys == tagged
     with pytest.raises(DataError, match="no column holds tags .*; name them with label"):
-        understand(rows({"text": "a b", "label": "x"}), kind="tagging")
+        understand(table(1, text="a b", label="x"), kind="tagging")
     (tmp_path / "train/label").write_text("PlayMusic\n")
     with pytest.raises(DataError, match=r"is no folder of parallel files, .* \(label: 1 lines, seq.in: 3 lines"):
         read_rows(files["train"])
@@ -362,7 +325,8 @@ def test_members_of_a_json_document_are_splits(tmp_path):
     ],
 )
 def test_a_group_column_has_many_values_with_several_rows(column, values, chosen):
-    table = [{"text": f"text {row} of many", "label": "ab"[row % 2], column: f"v{row % values}"} for row in range(200)]
-    result = understand(rows(*table)).group
+    values = [f"v{row}" for row in range(values)]
+    result = understand(table(200, text="text {} of many", label=["a", "b"], **{column: values})).group
     assert (result and result[0]) == (column if chosen else None)
-    assert result is None or f": {values} values, {200 / values:.1f} rows each, which" in result[1]
+    each = 200 / len(values)
+    assert result is None or f": {len(values)} values, {each:.1f} rows each, which" in result[1]

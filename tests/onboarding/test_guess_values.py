@@ -117,7 +117,7 @@ def test_choices_in_columns(columns, row, label, answer):
     expected = {"kind": "choice", "text": names[0], "choices": names[1:-1], "label": label}
     assert result == expected | ({"answer": answer} if answer else {})
     with pytest.raises(InputError, match=rf"{label!r} is the number, letter or text of one of several choices"):
-        read_task(pd.DataFrame(rows.columns), text=None, label=None, kind=None, language=None)
+        read_task(pd.DataFrame(rows.columns))
 
 
 def test_columns_that_are_no_choices():
@@ -178,6 +178,6 @@ def test_languages_that_are_told_apart():
     assert [language_of(texts) for texts in (["12", "7"], [""], ["toner empty", "printer jams"])] == ["en"] * 3
     assert [script_of([text]) for text in (LANGUAGES["id"], LANGUAGES["uk"], "กขค")] == ["Latin", "Cyrillic", "Thai"]
     rows = [{"text": f"{LANGUAGES['id']} {n}", "label": "xy"[n % 2]} for n in range(8)]
-    task = read_task(rows, text=None, label=None, kind=None, language=None)
+    task = read_task(rows)
     assert task.language == "und"
     assert "language not recognised, Latin script (--language)" in "\n".join(task.notes)

@@ -37,7 +37,7 @@ from components.pipeline.dvc_yaml import refuse_other_pipeline, write_dvc_yaml
 from components.settings.completion import CHARACTERS, LEAST_WORDS, PASSES
 from components.settings.contrastive import ROWS, ContrastiveSettings, steps_of
 from components.settings.data import CorpusSource
-from components.settings.formats import is_table
+from components.settings.formats import by_name, is_table
 from components.settings.loading import load_params
 from components.settings.minutes import FIRST_MINUTES
 from components.settings.tasks import KINDS, OF_ONE_TEXT, TaskSource, has
@@ -117,16 +117,14 @@ class Proposal:
         return 0.0 if self.start.large else min(cost, self.minutes)
 
     def text(self) -> str:
-        """The content of params.yaml."""
-        head = [
-            f"# {self.name}: {self.facts.kind}, language {self.facts.language}, written by headstart init.",
-            "# Every other key has a default: headstart check --settings",
-        ]
-        rows = [*self._data(), *self._models()]
-        return "\n".join([*head, *(f"{key.ljust(_COLUMN)} # {why}" if why else key for key, why in rows)]) + "\n"
+        """The content of params.yaml; comments begin in one column."""
+        head = f"# {self.name}: {self.facts.kind}, language {self.facts.language}, written by headstart init.\n"
+        lines = [head + "# Every other key has a default: headstart check --settings", *self._data(), self._models()]
+        parts = (line.partition("\t") for line in "\n".join(lines).splitlines())
+        return "".join((f"{key.ljust(_COLUMN)} # {why}" if why else key) + "\n" for key, _, why in parts)
 
-    def _data(self) -> Iterator[tuple[str, str]]:
-        """Lines of the section `data` with their comments."""
+    def _data(self) -> Iterator[str]:
+        """Lines of the section `data`; comments follow tabs, which no value has."""
         facts = self.facts
         comments = {
             "path": "folder of the files",
@@ -142,53 +140,48 @@ class Proposal:
         if held_out := facts.counts["test_rows_held_out"]:
             of = "group" if "group" in self.task else "text"
             comments["test"] = f"{held_out:,} rows of train are held out, by a hash of the {of}"
-        yield from (("data:", ""), ("  tasks:", ""), (f"    {self.name}:", ""))
+        yield f"data:\n  tasks:\n    {self.name}:"
         for key, value in self.task.items():
-            yield f"      {key}: {_flow(value)}", comments.get(key, "")
+            yield f"      {key}: {_flow(value)}\t{comments.get(key, '')}"
         if self.start is not None and facts.kind in OF_ONE_TEXT and not are_words(map(text_of, facts.classes)):
             names = [json.dumps(name, ensure_ascii=False) for name in sorted(facts.classes)[:_LABELS]]
             texts = ", ".join(f"{name}: ..." for name in names)
-            yield f"      # label_texts: {{{texts}}}", "meaning of each label in a few words, for the encoder"
-        yield f"      folds: {self.folds}", "of the cross-validation within the labels, by which systems are chosen"
+            yield f"      # label_texts: {{{texts}}}\tmeaning of each label in a few words, for the encoder"
+        yield f"      folds: {self.folds}\tof the cross-validation within the labels, by which systems are chosen"
         if self.start is not None or self.own_tokens:
-            yield "      seeds: [0]", "more seeds measure the noise of training: [0, 1, 2]"
+            yield "      seeds: [0]\tmore seeds measure the noise of training: [0, 1, 2]"
         if self.unlabelled:
-            yield f"  unlabelled: {_flow(self.unlabelled)}", "text without labels, beside the texts of train"
+            yield f"  unlabelled: {_flow(self.unlabelled)}\ttext without labels, beside the texts of train"
 
-    def _models(self) -> Iterator[tuple[str, str]]:
-        """Lines of the sections `pretrain` and `finetune` with their comments."""
+    def _models(self) -> str:
+        """The sections `pretrain` and `finetune`."""
         start, reading = self.start, self.reading
-        windows = [(f"    chunk: {reading.chunk}", "long texts are read in windows of so many pieces")]
-        windows = [] if reading.chunk is None else windows
+        windows = f"    chunk: {reading.chunk}\tlong texts are read in windows of so many pieces\n"
+        windows = "" if reading.chunk is None else windows
         if start is not None:
             ways, reason = "", "limit of all ways to learn that are tried"
             if start.large:
                 ways, reason = ", ways: [features]", "only heads on frozen features: its embeddings are large"
-            speed = f"{start.parameters / 1e6:.0f} M parameters, {start.texts_per_second:,.0f} texts/s here"
-            yield from (
-                ("pretrain:", ""),
-                (f"  {start.name}:", speed),
-                (f"    source: {_flow(str(start.folder))}", ""),
-                (f"    digest: {start.digest}", ""),
-                ("finetune:", ""),
-                (f"  {start.name}:", "the recipe for imported encoders; `headstart check --settings` shows all keys"),
-                (f"    max_length: {reading.max_length}", f"pieces of a text; {reading.cut:.1%} are longer"),
-                *windows,
-                (f"    auto: {{minutes: {self.minutes:g}{ways}}}", reason),
-            )
-        elif self.own_tokens:
-            yield from (
-                ("pretrain:", ""),
-                ("  ulmfit:", f"a language model of the text, about {self.speed:,.0f} tokens/s here"),
-                ("    model: {embedding: 320, hidden: 640, layers: 2, static: 320}", ""),
-                (f"    training: {{tokens: {self.own_tokens}, vectors: true}}", ""),
-                ("finetune:", ""),
-                ("  ulmfit:", ""),
-                (f"    max_length: {reading.max_length}", "pieces of a text, estimated from characters"),
-                *windows,
-            )
-        else:
-            yield "pretrain: {}", "words models only; with an encoder: headstart init FILE --start FOLDER --overwrite"
+            return f"""\
+pretrain:
+  {start.name}:\t{start.parameters / 1e6:.0f} M parameters, {start.texts_per_second:,.0f} texts/s here
+    source: {_flow(str(start.folder))}
+    digest: {start.digest}
+finetune:
+  {start.name}:\tthe recipe for imported encoders; `headstart check --settings` shows all keys
+    max_length: {reading.max_length}\tpieces of a text; {reading.cut:.1%} are longer
+{windows}    auto: {{minutes: {self.minutes:g}{ways}}}\t{reason}"""
+        if self.own_tokens:
+            return f"""\
+pretrain:
+  ulmfit:\ta language model of the text, about {self.speed:,.0f} tokens/s here
+    model: {{embedding: 320, hidden: 640, layers: 2, static: 320}}
+    training: {{tokens: {self.own_tokens}, vectors: true}}
+finetune:
+  ulmfit:
+    max_length: {reading.max_length}\tpieces of a text, estimated from characters
+{windows}"""
+        return "pretrain: {}\twords models only; with an encoder: headstart init FILE --start FOLDER --overwrite"
 
 
 def _flow(value: Any) -> str:
@@ -312,12 +305,10 @@ def _keys(keys: dict[str, Any], rows: Rows, file: Path, options: InitOptions) ->
         raise DataError(f"{file}: no column {options.group!r}; the columns are {', '.join(rows.columns)}")
     keys = keys | ({"label_separator": options.label_separator} if options.label_separator else {})
     keys |= {"scheme": options.scheme} if options.scheme else {}
-    try:
-        by_suffix = TaskSource(path=".", kind=keys["kind"]).format_of(file.name)
-    except ValueError:
-        by_suffix = None
     if rows.format == "label-first":
         keys = {"kind": keys["kind"]}
+    # A JSON document of questions is SQuAD, unless its format is named.
+    by_suffix = by_name(file.name.partition("#")[0]) if not has(keys["kind"], "context") else ""
     keys |= {} if is_table(rows.format) and rows.format == by_suffix else {"format": rows.format}
     return keys | options.reading
 
@@ -331,19 +322,18 @@ def _without_labels(samples: Mapping[str, Rows], keys: Mapping[str, Any]) -> dic
         split: {_class_name(value) for value in rows.columns.get(label, ()) if not is_blank(value)}
         for split, rows in samples.items()
     }
-    same = merged_numbers(name for names in given.values() for name in names)
+    same = merged_numbers(set().union(*given.values()))
     given = {split: {same.get(name, name) for name in names} for split, names in given.items()}
     reasons = {}
-    for split in (split for split in samples if split != "train"):
+    for split, names in given.items():
         if label not in samples[split].columns:
             reasons[split] = f"has no column {label!r} (columns: {', '.join(samples[split].columns)})"
-        elif not given[split]:
+        elif not names:
             reasons[split] = f"has no label in column {label!r}"
-        elif has(keys["kind"], "label") and not given["train"] & given[split]:
-            reasons[split] = f"has no label of train in column {label!r} ({min(given[split])!r})"
-    return {
-        split: f"{why}; it is left out, its rows can be predicted (headstart predict)" for split, why in reasons.items()
-    }
+        elif has(keys["kind"], "label") and not given["train"] & names:
+            reasons[split] = f"has no label of train in column {label!r} ({min(names)!r})"
+    left_out = "it is left out, its rows can be predicted (headstart predict)"
+    return {split: f"{why}; {left_out}" for split, why in reasons.items() if split != "train"}
 
 
 def _class_name(value: Any) -> str:

@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Final
 
 from components.core.errors import DataError
+from components.data.formats.jsontables import is_squad
 from components.data.formats.lines import CODECS, NO_DATA, Reading, lines, member_of, text_blocks
 from components.data.formats.plain import FASTTEXT, files_at, parallel_files
-from components.data.formats.squad import is_squad
 from components.settings.detection import detected
 from components.settings.formats import FORMATS, by_name, suffix_of
 

@@ -6,14 +6,13 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from itertools import chain, islice
-from pathlib import Path
 from typing import Final
 
 from components.core.errors import DataError
 from components.data.formats.delimited import Dialect, different_names, restored, strict_rows
 from components.data.formats.dialect import detect_dialect
 from components.data.formats.lines import LINE_BYTES, text_blocks
-from components.data.formats.tables import NAME_IT, SHOWN, Layout, Opening, Row, RowError, Rows
+from components.data.formats.tables import SHOWN, Numbered, RowError, Rows
 from components.settings.formats import suffix_of
 
 #: Rows from which the number of columns is taken.
@@ -26,64 +25,46 @@ _LONE: Final = re.compile(r"\r(?!\n)")
 _PLACE, _RETURN, _ITSELF = "\ue00d", "\ue00d1", "\ue00d0"
 
 
-def dialect_of(path: Path, layout: Layout, first: bytes) -> Dialect:
-    """The dialect of the layout; the rest is guessed. `first`: the first block of the file."""
-    return detect_dialect(
+def read_delimited(file: Rows) -> Numbered:
+    """The rows. One with further fields, all of them empty, is cut; one with another number of fields than the header
+    is bad; one that repeats the header is left out. A column without a name is called `column N`."""
+    layout = file.layout
+    blocks = text_blocks(file.path, file.reading, encoding=layout.encoding, limit=LINE_BYTES)
+    first = next(blocks, b"")
+    dialect = detect_dialect(
         first.decode(errors="ignore").replace("\r\n", "\n"),
-        tabs=suffix_of(path.name) == ".tsv",
+        tabs=suffix_of(file.path.name) == ".tsv",
         delimiter=layout.delimiter,
         quote=None if layout.quotes is None else '"' * layout.quotes,
         header=layout.header,
     )
-
-
-def read_delimited(file: Opening) -> Rows:
-    """The rows. One with further fields, all of them empty, is cut; one with another number of fields than the header
-    is bad; one that repeats the header is left out. A column without a name is called `column N`."""
-    path, reading = file.path, file.reading
-    blocks = text_blocks(path, reading, encoding=file.layout.encoding, limit=LINE_BYTES)
-    first = next(blocks, b"")
-    dialect = dialect_of(path, file.layout, first)
     head = list(_lines(iter([first]), dialect))
     header, at, above = _header(head, dialect)
-    width, names_at = len(header), f"{path}, line {at + 1}"
+    width = len(header)
+    file.names_at, file.described, file.header = file.at(at + 1), dialect.described(), dialect.header
     if width > MOST_COLUMNS:
-        raise DataError(
-            f"{names_at}: {width:,} columns, the maximum is {MOST_COLUMNS:,}, read with {dialect.described()}; name "
-            "the delimiter (--delimiter), or save the file as jsonl or parquet"
-        )
-    names = [_cell(name) for name in different_names(header)]
-    wanted = [(name, index) for index, name in enumerate(names) if file.wants(name)]
-
-    def rows() -> Iterator[tuple[int, Row]]:
-        lines = chain(head[above:], _lines(blocks, dialect))
-        for index, fields, text in strict_rows(lines, dialect, blank=True):
-            number = above + index + 1
-            if isinstance(fields, list):
-                if len(fields) > width and not any(cell.strip() for cell in fields[width:]):
-                    fields = fields[:width]
-                if dialect.header and fields == header:
-                    reading.skipped["rows_repeat_header"] += 1
-                    continue
-                if len(fields) == width:
-                    yield number, {name: _cell(fields[at]) for name, at in wanted}
-                    continue
-                fields = f"{len(fields)} field(s) instead of {width}"
-            if text.strip():
-                file.rejected(RowError(f"{path}, line {number}: {fields}", number), _plain(text.rstrip("\n"))[:SHOWN])
-
+        what = f"{width:,} columns, the maximum is {MOST_COLUMNS:,}, read with {file.described}"
+        do = "name the delimiter (--delimiter), or save the file as jsonl or parquet"
+        raise DataError(what, where=file.names_at, do=do)
+    file.names = [_cell(name) for name in different_names(header)]
     times = Counter(name.strip() for name in header)
-    twice = frozenset(name for name, count in times.items() if name and count > 1)
-    hint = "; if it has no header line, set header: false" if dialect.header else ""
-    return file.rows(
-        names,
-        rows(),
-        names_at=names_at,
-        name_it=NAME_IT + hint,
-        described=dialect.described(),
-        header=dialect.header,
-        ambiguous=twice,
-    )
+    file.ambiguous = frozenset(name for name, count in times.items() if name and count > 1)
+    file.hint = "; if it has no header line, set header: false" * dialect.header
+    wanted = [(name, index) for index, name in enumerate(file.names) if file.wants(name)]
+    for index, fields, text in strict_rows(chain(head[above:], _lines(blocks, dialect)), dialect, blank=True):
+        number = above + index + 1
+        if isinstance(fields, list):
+            if len(fields) > width and not any(cell.strip() for cell in fields[width:]):
+                fields = fields[:width]
+            if dialect.header and fields == header:
+                file.reading.skipped["rows_repeat_header"] += 1
+                continue
+            if len(fields) == width:
+                yield number, {name: _cell(fields[at]) for name, at in wanted}
+                continue
+            fields = f"{len(fields)} field(s) instead of {width}"
+        if text.strip():
+            file.rejected(RowError(f"{file.path}, line {number}: {fields}", number), _plain(text.rstrip("\n"))[:SHOWN])
 
 
 def _lines(blocks: Iterator[bytes], dialect: Dialect) -> Iterator[str]:
