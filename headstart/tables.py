@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from components.cli.onboarding.splits import split_files
 from components.core.errors import DataError, nearest
-from components.data.formats.dialect import USUAL
+from components.data.formats.delimited import USUAL
 from components.data.formats.kinds import form_of
 from components.data.formats.layouts import rows_of
 from components.data.formats.lines import Reading, lines

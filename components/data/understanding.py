@@ -15,7 +15,7 @@ import numpy as np
 import regex
 
 from components.core.errors import DataError
-from components.data.formats.dialect import GROUPS, LABELS, LABELS_TOO, TEXTS
+from components.data.formats.delimited import GROUPS, LABELS, LABELS_TOO, TEXTS
 from components.data.formats.kinds import are_tags
 from components.data.formats.words import UNSPACED, scheme_of
 from components.data.sampling import Rows

@@ -7,8 +7,7 @@ import zipfile
 import pytest
 
 from components.core.errors import ConfigError, DataError
-from components.data.formats.bounds import FREE_BYTES, RATIO_KEY
-from components.data.formats.lines import Reading, text_blocks
+from components.data.formats.lines import FREE_BYTES, RATIO_KEY, Reading, text_blocks
 from components.data.formats.rows import open_rows
 from components.data.formats.workbook import sheet_names
 from components.settings.loading import read_file

@@ -221,16 +221,6 @@ def names_of(starts: Sequence[str]) -> Mapping[str, str]:
     return names
 
 
-@dataclass
-class _Text:
-    """Text without labels: its source, the number of its characters, and where its lines are written as rows."""
-
-    path: Path
-    source: CorpusSource
-    characters: int
-    lines: Path | None = None
-
-
 def init(options: InitOptions, *, root: Path) -> list[str]:
     """Write params.yaml below `root`, and what a project needs; returns what was found and written, in words.
 
@@ -270,13 +260,13 @@ def init(options: InitOptions, *, root: Path) -> list[str]:
     path, within = take_files(files, name=name, root=root)
     task = {"path": path} | _block(keys, facts, within)
     proposal = Proposal(name, task, facts, start=start, minutes=options.minutes, others=meant.others)
-    proposal.unlabelled = [_take(text, texts[:number], root=root) for number, text in enumerate(texts)]
+    proposal.unlabelled, of_texts = _take(texts, root=root)
     if start is None and texts:
         from components.cli.onboarding.starts import own_speed
 
         threads.use(cores())
         proposal.speed = own_speed()
-        characters = sum(text.characters for text in texts)
+        characters = sum(count for _, _, count in texts)
         proposal.own_tokens = own_tokens(characters, speed=proposal.speed, minutes=options.minutes)
     content = proposal.text()
     write_named(root / PARAMS, content, overwrite=options.overwrite)
@@ -289,7 +279,7 @@ def init(options: InitOptions, *, root: Path) -> list[str]:
         *(meant.reasons if not options.scheme else ()),
         *grouped,
         *left_out,
-        *(_text_in_words(text, root=root) for text in texts),
+        *of_texts,
         *said,
         *([f"copied to {path}"] if not named.resolve().is_relative_to((root / path).resolve()) else []),
         *([f"made {', '.join(made)}"] if made else []),
@@ -422,6 +412,10 @@ def _measured(options: InitOptions, source: TaskSource, examples: Examples) -> l
     return [measure(start, examples, source=source, name=blocks[start], alone=alone) for start in options.start]
 
 
+#: Text without labels: path, source, and number of its characters.
+_Text = tuple[Path, CorpusSource, int]
+
+
 def _text(path: Path, *, like: str | None, root: Path) -> _Text:
     """Read text without labels, and guess its column."""
     files = raw_files(path)[0]
@@ -429,25 +423,29 @@ def _text(path: Path, *, like: str | None, root: Path) -> _Text:
     if form_for(files[0]) != TEXT:
         column = text_columns(read_rows(files[0]), like=[like] if like else ())[0]
     source = CorpusSource(path=_relative(path, root), text=column)
-    characters = sum(len(text) for file in files for _, text, _ in read_texts(file, source, Reading()))
-    return _Text(path, source, characters)
+    return path, source, sum(len(text) for file in files for _, text, _ in read_texts(file, source, Reading()))
 
 
-def _take(text: _Text, before: Sequence[_Text], *, root: Path) -> str | dict[str, str]:
-    """An entry of `data.unlabelled`. A list of texts is written as rows, under another name than those `before` it."""
-    if holds_lines(text.path):
-        name, taken = text.path.stem, {other.lines.stem for other in before if other.lines is not None}
-        while name in taken:
-            name += "-2"
-        text.lines = take_lines(text.path, name=name, root=root)
-        return _relative(text.lines, root)
-    source = text.source
-    return source.path if source.text == "text" else {"path": source.path, "text": source.text}
-
-
-def _text_in_words(text: _Text, *, root: Path) -> str:
-    written = "" if text.lines is None else f"; one text a line, written to {_relative(text.lines, root)}"
-    return f"{text.source.path}: {text.characters:,} characters without labels{written}"
+def _take(texts: Sequence[_Text], *, root: Path) -> tuple[list[str | dict[str, str]], list[str]]:
+    """The entries of `data.unlabelled`, and what they are, in words. A list of texts is written as rows, each under
+    another name."""
+    entries: list[str | dict[str, str]] = []
+    said, taken = [], set[str]()
+    for path, source, characters in texts:
+        entry: str | dict[str, str] = source.path
+        written = ""
+        if holds_lines(path):
+            name = path.stem
+            while name in taken:
+                name += "-2"
+            taken.add(name)
+            entry = _relative(take_lines(path, name=name, root=root), root)
+            written = f"; one text a line, written to {entry}"
+        elif source.text != "text":
+            entry = {"path": source.path, "text": source.text}
+        entries.append(entry)
+        said.append(f"{source.path}: {characters:,} characters without labels{written}")
+    return entries, said
 
 
 def _starts_in_words(measured: Sequence[Measured], start: Measured | None) -> list[str]:

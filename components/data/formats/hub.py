@@ -17,9 +17,9 @@ import pyarrow.parquet as pq
 
 from components.core.errors import ConfigError, DataError, nearest
 from components.data.formats.annotations import PredictedRow, write_annotated
+from components.data.formats.delimited import read_delimited
 from components.data.formats.jsontables import read_json, read_jsonl
 from components.data.formats.parquets import METADATA, Names, class_name, class_names, classes_of, read_parquet
-from components.data.formats.separated import read_delimited
 from components.data.formats.tables import PLAIN, Numbered, Rows, problem
 from components.data.formats.words import covered
 from components.settings.detection import INFO, INFOS, README, STATE, repository_header

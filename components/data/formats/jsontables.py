@@ -10,7 +10,7 @@ from typing import Any
 import orjson
 
 from components.core.errors import DataError, nearest
-from components.data.formats.dialect import USUAL, is_header
+from components.data.formats.delimited import USUAL, is_header
 from components.data.formats.layouts import lists_in, pair_row, rows_of, tagged
 from components.data.formats.lines import Reading, loads, whole
 from components.data.formats.tables import SHOWN, Numbered, Row, Rows, problem

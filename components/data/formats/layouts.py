@@ -5,7 +5,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple, TypeGuard
 
-from components.data.formats.dialect import LABELS, LABELS_TOO, TEXTS
+from components.data.formats.delimited import LABELS, LABELS_TOO, TEXTS
 from components.data.formats.words import covered, words_of
 
 #: Members that list the texts of a class, and those that name it.

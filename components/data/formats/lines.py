@@ -3,6 +3,7 @@
 import codecs
 import json
 import math
+import os
 import re
 import zipfile
 from collections import Counter
@@ -11,14 +12,13 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 import orjson
 import pyarrow as pa
 
-from components.core.errors import DataError
-from components.data.formats.bounds import largest_unpacked, too_large
+from components.core.errors import ConfigError, DataError
 from components.data.formats.encoding import SAMPLE, UTF8, Encoding, detect_encoding, sample_of
 
 #: Longer lines are errors: a file without line breaks, or an unclosed quote. Documents are far shorter.
@@ -53,6 +53,55 @@ class Reading:
     def leave_out(self, reason: str, lines: Sequence[int]) -> None:
         self.skipped[reason] += len(lines)
         self.first_skipped[reason] = [*self.first_skipped.get(reason, []), *lines][:LISTED]
+
+
+#: Environment variable with the largest ratio of unpacked to packed bytes, and its default. Text packs by 3 to 20.
+RATIO_KEY: Final = "HEADSTART_UNPACK_RATIO"
+RATIO: Final = 100.0
+#: Unpacked bytes that are read from a file of any size.
+FREE_BYTES: Final = 64 << 20
+
+
+def largest_ratio() -> float:
+    """The largest ratio of unpacked to packed bytes.
+
+    Raises:
+        ConfigError: the variable HEADSTART_UNPACK_RATIO is not a positive number.
+    """
+    given = os.environ.get(RATIO_KEY) or str(RATIO)
+    try:
+        if (ratio := float(given)) > 0:
+            return ratio
+    except ValueError:
+        pass
+    raise ConfigError(f"{RATIO_KEY}: {given!r} is not a positive number")
+
+
+def largest_unpacked(path: Path) -> float:
+    """The number of bytes that a packed file may have unpacked."""
+    return max(FREE_BYTES, largest_ratio() * path.stat().st_size)
+
+
+def too_large(path: Path) -> DataError:
+    return DataError(
+        f"{path}: holds more than {largest_unpacked(path) / 1e6:,.0f} MB unpacked, and has {path.stat().st_size:,} "
+        f"bytes; if that is right, raise {RATIO_KEY} ({largest_ratio():g})"
+    )
+
+
+def check_archive(path: Path) -> None:
+    """Check the sizes that a zip archive, such as a workbook, states; other files pass.
+
+    Raises:
+        DataError: it is too large unpacked.
+    """
+    try:
+        with zipfile.ZipFile(path) as archive:
+            unpacked = sum(entry.file_size for entry in archive.infolist())
+    except (zipfile.BadZipFile, OSError):
+        return  # its reader says what is wrong
+    if unpacked > largest_unpacked(path):
+        raise too_large(path)
 
 
 def lines(path: Path, reading: Reading, *, encoding: str | None = None) -> Iterator[tuple[int, str]]:

@@ -15,13 +15,13 @@ from typing import Any, Final
 from components.core.errors import DataError
 from components.data.formats.annotations import read_annotated
 from components.data.formats.conll import read_conll
+from components.data.formats.delimited import read_delimited
 from components.data.formats.hub import read_hub
 from components.data.formats.jsontables import read_json, read_jsonl, read_squad
 from components.data.formats.kinds import form_of
 from components.data.formats.lines import Reading
 from components.data.formats.parquets import read_parquet
 from components.data.formats.plain import read_classes, read_label_first, read_parallel, read_texts
-from components.data.formats.separated import read_delimited
 from components.data.formats.tables import PLAIN, Layout, Reader, Rejected, RowError, Rows, are_too_many, raise_error
 from components.data.formats.workbook import read_workbook
 from components.settings.formats import FORMATS, by_name
@@ -76,9 +76,9 @@ def unit_of(path: Path, form: str) -> str:
 
 def _opened(form: str, file: Rows) -> Rows:
     """The file, read up to its first row."""
-    file.form, file.unit = form, unit_of(file.path, form)
+    file.form, file.unit, file.reader = form, unit_of(file.path, form), READERS[form]
     kinds = FORMATS[form].kinds if form in FORMATS else ()
-    numbered = READERS[form](file)
+    numbered = file.reader(file)
     if (first := next(numbered, None)) is not None:
         file.names, file.numbered = file.names or [*first[1]], chain([first], numbered)
     file.kind = file.kind or (kinds[0] if len(kinds) == 1 else None)

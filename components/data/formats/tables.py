@@ -86,6 +86,7 @@ class Rows:
     Attributes:
         columns: that are asked for; None: all of them.
         rejected: receives bad rows.
+        reader: of the format.
         names: the columns; of jsonl, the columns of the first row.
         where: the file, and a member or sheet of it, for messages.
         names_at: where its columns are named, for messages; empty: `where`.
@@ -107,6 +108,7 @@ class Rows:
     rejected: Rejected = raise_error
     names: list[str] = field(default_factory=list)
     numbered: Numbered = field(default_factory=lambda: iter(()))
+    reader: Callable[["Rows"], Numbered] = field(default=lambda file: iter(()), repr=False)
     where: str = ""
     names_at: str = ""
     hint: str = ""
@@ -144,26 +146,27 @@ class Rows:
         Raises:
             DataError: a column does not exist, or a value is not text and `nested` is not set.
         """
-        if self.fixed:
+        # A file without rows may not say its columns.
+        if self.fixed and self.names:
             self.refuse_ambiguous(self.path, columns)
             self._check(columns, self.names_at or self.where or str(self.path), self.names)
-        absent, first = {*columns}, None
+        is_first = not self.fixed
         for place, row in self.numbered:
-            if absent:
-                absent -= row.keys()
-                first = first or (self.at(place), row)
+            if is_first and not row.keys() >= {*columns}:
+                again = Rows(self.path, self.layout, form=self.form, rejected=lambda error, row: None)
+                every = {name for _, other in self.reader(again) for name in other}
+                self._check(columns, self.at(place), every)
+            is_first = False
             values = [row.get(name) for name in columns]
             # A row without any of the columns has wrong names, not missing values.
             if None in values and not row.keys() & {*columns}:
-                self._check(sorted(columns, key=lambda name: name not in absent), self.at(place), row)
+                self._check(columns, self.at(place), row)
             if not nested:
                 values = [
                     value if value.__class__ is str else as_text(value, f"{self.at(place)}, column {name!r}")
                     for name, value in zip(columns, values, strict=True)
                 ]
             yield place, tuple(values)
-        if first is not None:
-            self._check([name for name in columns if name in absent], *first)
 
     def _check(self, columns: Iterable[str], where: str, names: Iterable[str]) -> None:
         for name in columns:

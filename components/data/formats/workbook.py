@@ -9,9 +9,8 @@ from typing import Any, Final
 
 from components.core.errors import DataError, nearest
 from components.data.formats import cells as cells_program
-from components.data.formats.bounds import check_archive
-from components.data.formats.delimited import different_names
-from components.data.formats.dialect import is_header, rows_above_header
+from components.data.formats.delimited import different_names, is_header, rows_above_header
+from components.data.formats.lines import check_archive
 from components.data.formats.tables import Numbered, Rows
 
 #: Memory in megabytes of the process that reads a workbook.
