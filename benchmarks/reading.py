@@ -27,10 +27,8 @@ from benchmarks.results import Column, add_record_option, record
 #: Library -> statements that read `path`, a csv or jsonl file, and count its rows.
 LIBRARIES: Final = {
     "headstart": (
-        "from components.data.formats.lines import Reading\n"
-        "from components.data.formats.tables import PLAIN\n"
         "from components.data.formats.rows import read_columns\n"
-        "rows = sum(1 for _ in read_columns(path, form, ['text', 'label'], PLAIN, Reading()))"
+        "rows = sum(1 for _ in read_columns(path, form, ['text', 'label']))"
     ),
     "pandas": (
         "import pandas as pd\n"

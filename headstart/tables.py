@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from components.cli.onboarding.splits import split_files
 from components.core.errors import DataError, nearest
-from components.data.formats.dialect import USUAL
+from components.data.formats.delimited import USUAL
 from components.data.formats.kinds import form_of
 from components.data.formats.layouts import rows_of
 from components.data.formats.lines import Reading, lines
@@ -72,47 +72,54 @@ def read_table(data: Data) -> Table:
         InputError: the data have another form.
         DataError: a file is missing or damaged (file and line).
     """
-    if isinstance(data, pd.DataFrame):
-        names = [str(name) for name in data.columns]
-        if len(set(names)) < len(names):
-            twice = next(name for name in names if names.count(name) > 1)
-            raise InputError(f"the DataFrame has two columns {twice!r}; rename one")
-        values = (data.iloc[:, number].tolist() for number in range(len(names)))
-        return _table(dict(zip(names, values, strict=True)), "the DataFrame", index=data.index)
-    if isinstance(data, pd.Series):
-        return _inputs(data.tolist(), "the Series", index=data.index)
     if isinstance(data, str | Path):
         return _read_file(Path(data))
-    if isinstance(data, np.ndarray):
-        return _inputs(_of_array(data), "the array")
-    if (columns := _of_arrow(data)) is not None:
-        return _table(columns, f"the {type(data).__name__}")
-    if isinstance(data, Mapping | Sequence) and not isinstance(data, bytes):
+    data = list(data) if isinstance(data, Iterator) else data
+    said, columns = "", _columns_of(data)
+    if columns is None and isinstance(data, Mapping | Sequence) and not isinstance(data, bytes):
         rows, _, said = rows_of(dict(data) if isinstance(data, Mapping) else list(data))
         if isinstance(rows, Mapping):
             return read_table(pd.DataFrame(rows))
-        notes = [f"layout: {said}"] if said else []
+        columns = {INPUT: rows}
         if rows and all(isinstance(row, Mapping) for row in rows):
-            names = list(dict.fromkeys(name for row in rows for name in row))
-            return _table({name: [row.get(name) for row in rows] for name in names}, "the list", read=notes)
-        return _inputs(rows, "the list", read=notes)
-    if isinstance(data, Iterator):
-        return read_table(list(data))
-    raise InputError(
-        f"data: {type(data).__name__} is not supported; give a DataFrame, the path of a csv, tsv, jsonl or parquet "
-        "file, a list of dicts, or a list of texts"
-    )
-
-
-def _table(columns: Mapping[str, list[Any]], source: str, *, index: pd.Index | None = None, **further: Any) -> Table:
+            columns = {name: [row.get(name) for row in rows] for name in dict.fromkeys(n for row in rows for n in row)}
+    if columns is None:
+        raise InputError(
+            f"data: {type(data).__name__} is not supported; give a DataFrame, the path of a csv, tsv, jsonl or parquet "
+            "file, a list of dicts, or a list of texts"
+        )
+    further: dict[str, Any] = {"read": [f"layout: {said}"] if said else []}
+    index = data.index if isinstance(data, pd.DataFrame | pd.Series) else None
     if index is not None and not (isinstance(index, pd.RangeIndex) and index.start == 0 and index.step == 1):
         further["place"] = lambda number: f"row {number} (index {index[number]!r})"
     values = {name: [*map(_value, values)] for name, values in columns.items()}
-    return Table(values, index=index, source=source, **further)
+    source = f"the {type(data).__name__}"
+    return Table(values, index=index, source=source, is_named=[*values] != [INPUT], **further)
 
 
-def _inputs(values: list[Any], source: str, **further: Any) -> Table:
-    return _table({INPUT: values}, source, is_named=False, **further)
+def _columns_of(data: Any) -> dict[str, list[Any]] | None:
+    """The columns of a frame, of a table of Arrow, polars or Hugging Face, of a Series, or of an array of N values or N
+    pairs; None for other data."""
+    if isinstance(data, pd.DataFrame):
+        names = [str(name) for name in data.columns]
+        if twice := [name for name in names if names.count(name) > 1]:
+            raise InputError(f"the DataFrame has two columns {twice[0]!r}; rename one")
+        return {name: data.iloc[:, number].tolist() for number, name in enumerate(names)}
+    if hasattr(data, "features") and hasattr(data, "to_dict"):
+        return {str(name): values for name, values in data.to_dict().items()}
+    if not isinstance(data, pd.Series) and (
+        hasattr(data, "__arrow_c_stream__") or isinstance(data, pa.Table | pa.RecordBatch)
+    ):
+        table = pa.table(data)
+        return {str(name): column.to_pylist() for name, column in zip(table.column_names, table.columns, strict=True)}
+    if not isinstance(data, pd.Series | np.ndarray):
+        return None
+    if data.ndim == 2 and data.shape[1] <= 2:
+        rows = data.tolist()
+        return {INPUT: [tuple(row) if len(row) == 2 else row[0] for row in rows]}
+    if data.ndim != 1:
+        raise InputError(f"data: an array of shape {data.shape}; expected (N,) texts or (N, 2) pairs of texts")
+    return {INPUT: data.tolist()}
 
 
 def with_names(table: Table, names: Sequence[str]) -> Table:
@@ -145,38 +152,26 @@ def parsed(table: Table, task_io: TaskIO, columns: Mapping[str, str]) -> list[Fi
     """
     table = with_names(table, [*task_io.inputs])
     columns = {name: columns.get(name, name) for name in task_io.inputs}
-    values = zip(*(table.column(column) for column in columns.values()), strict=True)
-    return [_fields(dict(zip(columns, row, strict=True)), task_io, table, n, columns) for n, row in enumerate(values)]
-
-
-def _fields(row: Mapping[str, Any], task_io: TaskIO, table: Table, number: int, columns: Mapping[str, str]) -> Any:
-    try:
-        fields = task_io.parse(row)
-    except WrongValueError as error:
-        kind = "a list of words" if task_io.inputs[error.name] == "texts" else "text"
-        where = table.place(number) + f", column {columns[error.name]!r}" * table.is_named
-        raise InputError(
-            f"{where}: is {type(row[error.name]).__name__} ({row[error.name]!r:.40}), expected {kind}; convert it, for "
-            "example with astype(str), or leave the row out"
-        ) from error
-    if fields is not None and (what := not_read(fields)):
-        raise InputError(f"{table.place(number)}: {what}")
-    return fields
-
-
-def _of_arrow(data: Any) -> dict[str, list[Any]] | None:
-    """The columns of a table of Arrow, polars or Hugging Face; None for other data."""
-    if hasattr(data, "features") and hasattr(data, "to_dict"):
-        return {str(name): values for name, values in data.to_dict().items()}
-    if not hasattr(data, "__arrow_c_stream__") and not isinstance(data, pa.Table | pa.RecordBatch):
-        return None
-    table = pa.table(data)
-    return dict(zip(map(str, table.column_names), (column.to_pylist() for column in table.columns), strict=True))
+    inputs: list[Fields | None] = []
+    for number, row in enumerate(zip(*map(table.column, columns.values()), strict=True)):
+        try:
+            fields = task_io.parse(values := dict(zip(columns, row, strict=True)))
+        except WrongValueError as error:
+            where = table.place(number) + f", column {columns[error.name]!r}" * table.is_named
+            raise InputError(
+                f"{where}: {error.what} ({values[error.name]!r:.40}); convert it, for example with astype(str), or "
+                "leave the row out"
+            ) from error
+        if fields is not None and (what := not_read(fields)):
+            raise InputError(f"{table.place(number)}: {what}")
+        inputs.append(fields)
+    return inputs
 
 
 def _value(value: Any) -> Any:
+    """A value as JSON holds it. Of a text, lone surrogates, which no file can hold, become characters or U+FFFD."""
     if isinstance(value, str):
-        return _encodable(value)
+        return value.encode("utf-16", "surrogatepass").decode("utf-16", "replace") if not value.isascii() else value
     if isinstance(value, list | tuple):
         return type(value)(map(_value, value)) if type(value) in (list, tuple) else value
     if isinstance(value, np.ndarray):
@@ -186,39 +181,20 @@ def _value(value: Any) -> Any:
     return None if value is None or value is pd.NA or value is pd.NaT or value != value else value
 
 
-def _encodable(text: str) -> str:
-    """A text without lone surrogates, which no file can hold: pairs become characters, others U+FFFD."""
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
-    return text
-
-
-def _of_array(array: np.ndarray) -> list[Any]:
-    """(N,) or (N, 1) -> N values; (N, 2) -> N pairs."""
-    if array.ndim == 2 and array.shape[1] == 2:
-        return [tuple(row) for row in array.tolist()]
-    if array.ndim == 2 and array.shape[1] == 1:
-        return list(array[:, 0].tolist())
-    if array.ndim != 1:
-        raise InputError(f"data: an array of shape {array.shape}; expected (N,) texts or (N, 2) pairs of texts")
-    return list(array.tolist())
-
-
 def _read_file(path: Path) -> Table:
     if not os.path.exists(str(path).partition("#")[0]):  # noqa: PTH110 -- a long text is no path, and no error
         raise InputError(f"{path}: does not exist; to pass one text, put it in a list")
     splits: dict[str, Path] = {} if "#" in path.name else split_files(path)
     path = splits.get("train", path)
     if path.suffix.lower() == ".txt" and "*" not in path.name and not _is_table(path):
-        texts = [line for _, line in lines(path, Reading()) if line.strip()]
-        return _inputs(texts, str(path), place=lambda number: f"{path}, text {number + 1}")
+        texts = {INPUT: [line for _, line in lines(path, Reading()) if line.strip()]}
+        return Table(texts, source=str(path), is_named=False, place=lambda number: f"{path}, text {number + 1}")
     rows = read_rows(path, whole=True)
     notes = [*rows.read, *([f"{path} is read, without {' and '.join(others)}"] if (others := [*splits][1:]) else [])]
     # The format says how the keys of a file are written, and not what these columns are.
     given = {name: getattr(rows, name) for name in ("kind", "loads", "place", "ambiguous")}
-    return _table(rows.columns, str(path), read=notes, **given)
+    columns = {name: [*map(_value, values)] for name, values in rows.columns.items()}
+    return Table(columns, source=str(path), read=notes, **given)
 
 
 def _is_table(path: Path) -> bool:

@@ -16,14 +16,7 @@ from components.core.errors import DataError, nearest
 from components.data.facts import Facts
 from components.data.tasks.data import Examples, Fields
 from components.data.tasks.kinds import find_kind
-from components.data.tasks.reading.records import (
-    Origin,
-    Position,
-    are_vectors,
-    is_blank,
-    label_text,
-    labels_in,
-)
+from components.data.tasks.reading.records import Origin, Position, are_vectors, is_blank, label_text, labels_in
 from components.data.understanding import Understanding, text_columns, understand
 from components.settings.tasks import KINDS, TaskSource
 from headstart.tables import INPUT, Data, InputError, Table, parsed, read_table, with_names
@@ -72,10 +65,10 @@ class TaskRows:
 def read_task(
     data: Data,
     *,
-    text: str | Sequence[str] | None,
-    label: Any,
-    kind: str | None,
-    language: str | None,
+    text: str | Sequence[str] | None = None,
+    label: Any = None,
+    kind: str | None = None,
+    language: str | None = None,
     group: Any = None,
 ) -> TaskRows:
     """The task in labelled data.
@@ -98,15 +91,22 @@ def read_task(
     kind = kind or table.kind
     if kind is not None and kind not in get_args(Kind):
         raise InputError(f"kind: {kind!r} cannot be fitted from a table{nearest(kind, KINDS)}; see `headstart init`")
-    groups, table = _groups(table, group)
+    groups = _given("group", group, table)
+    if isinstance(group, str):
+        table = replace(table, columns={name: column for name, column in table.columns.items() if name != group})
     names = [text] if isinstance(text, str) else list(text or ())
     if not table.is_named and label is None:
         raise InputError("label: is missing; give one label per text")
-    table, column = _with_labels(table, names, label, kind)
-    if getattr(label, "ndim", 1) == 2:
-        kind = kind or "multilabel"
+    for name in [*names, *([label] if isinstance(label, str) else [])]:
+        table.column(name)
+    if label is not None and not isinstance(label, str):
+        kind = kind or ("multilabel" if getattr(label, "ndim", 1) == 2 else None)
+        values = _given("label", label, table) or []
+        table = with_names(table, _input_names(table, values, kind))
+        label = next(name for name in ("label", "label given", "\0") if name not in table.columns)
+        table = replace(table, columns={**table.columns, label: values})
     with _errors(table):
-        meant = understand(table, text=names, label=column, kind=kind)
+        meant = understand(table, text=names, label=label, kind=kind)
     if meant.kind not in get_args(Kind):
         raise InputError(
             f"{table.source}: {meant.keys.get('label', 'answers')!r} is the number, letter or text of one of several "
@@ -118,7 +118,7 @@ def read_task(
     if missing := [number for number, parts in enumerate(fields) if parts is None]:
         notes.append(f"{len(missing)} row(s) have no text and are left out, the first: {table.place(missing[0])}")
     if group is None and table.is_named and meant.group is not None:
-        groups, _ = _groups(table, meant.group[0])
+        groups = _given("group", meant.group[0], table)
         notes.append(f"{meant.group[1]} (group= names another column; without the column, rows are independent)")
     filled = {number: parts for number, parts in enumerate(fields) if parts is not None}
     targets = meant.targets(table)
@@ -140,27 +140,21 @@ def read_task(
     )
 
 
-def _with_labels(table: Table, names: Sequence[str], label: Any, kind: str | None) -> tuple[Table, str | None]:
-    """The data with a list of labels as a further column, and the name of their column; None: it is to be found."""
-    for name in [*names, *([label] if isinstance(label, str) else [])]:
-        table.column(name)
-    if label is None or isinstance(label, str):
-        return table, label
-    values, column = _given(label), next(name for name in ("label", "label given", "\0") if name not in table.columns)
+def _given(name: str, data: Any, table: Table) -> list[Any] | None:
+    """One value per row of an argument: of a column of the table, or of other data; groups as text."""
+    if data is None:
+        return None
+    if isinstance(data, str):
+        values = table.column(data)
+    elif getattr(data, "ndim", 1) == 2 and data.shape[1] > 1 and name == "label":
+        values = list(indicator_labels(data)[0])
+    else:
+        values, *others = read_table(data).columns.values()
+        if others:
+            raise InputError(f"{name}: give the name of a column, or one {name} for each of the {len(table)} rows")
     if len(values) != len(table):
-        raise InputError(f"label: {len(values)} labels for {len(table)} rows; give one per row")
-    named = with_names(table, _input_names(table, values, kind))
-    return replace(named, columns={**named.columns, column: values}), column
-
-
-def _given(label: Any) -> list[Any]:
-    """One label per row, or a list of labels for (N, C) zeros and ones."""
-    if getattr(label, "ndim", 1) == 2 and label.shape[1] > 1:
-        return list(indicator_labels(label)[0])
-    frame = read_table(label)
-    if len(frame.columns) != 1:
-        raise InputError("label: give the name of a column, or one label per row")
-    return next(iter(frame.columns.values()))
+        raise InputError(f"{name}: {len(values)} {name}s for {len(table)} rows; give one {name} for each of them")
+    return values if name == "label" else [None if is_blank(value) else str(value).strip() for value in values]
 
 
 def _input_names(table: Table, labels: Sequence[Any], kind: str | None) -> list[str]:
@@ -181,19 +175,10 @@ def _read(table: Table, meant: Understanding, numbers: Sequence[int], groups: An
     """Some of the rows, read as those of a file."""
     keys = (*find_kind(meant.kind).io.inputs, "label", "score", "tags")
     names = [*(meant.keys[key] for key in keys if key in meant.keys), *meant.keys.get("labels", [])]
-    columns = {name: table.columns[name] for name in names}
-    columns |= {GROUP: groups} if groups else {}
+    columns = {name: table.columns[name] for name in names} | ({GROUP: groups} if groups else {})
     with tempfile.TemporaryDirectory(prefix="headstart-rows-") as folder:
-        source = TaskSource(
-            path=folder,
-            format="jsonl",
-            dev=None,
-            budgets=["all"],
-            selection="budget",
-            overlap="report",
-            group=GROUP if groups else None,
-            **meant.keys,
-        )
+        given = {"format": "jsonl", "dev": None, "budgets": ["all"], "selection": "budget", "overlap": "report"}
+        source = TaskSource(**meant.keys | given | {"path": folder, "group": GROUP if groups else None})
         lines = [
             json.dumps({name: values[number] for name, values in columns.items()}, default=_value) + "\n"
             for number in numbers
@@ -266,30 +251,13 @@ def name_of(value: Value) -> str:
     return label_text(value) if isinstance(value, str) else json.dumps(value)
 
 
-def _groups(table: Table, group: Any) -> tuple[list[str | None] | None, Table]:
-    """One group per row, as text, and the table without their column, which is neither the text nor the label."""
-    if group is None:
-        return None, table
-    if isinstance(group, str):
-        values = table.column(group)
-        table = replace(table, columns={name: column for name, column in table.columns.items() if name != group})
-    else:
-        frame = read_table(group)
-        if len(frame.columns) != 1 or len(frame) != len(table):
-            raise InputError(f"group: give the name of a column, or one group for each of the {len(table)} rows")
-        values = next(iter(frame.columns.values()))
-    return [None if is_blank(value) else str(value).strip() for value in values], table
-
-
 def holds_pairs(data: Data, text: str | Sequence[str] | None) -> bool:
     """Whether the inputs of data are pairs of texts."""
     table = read_table(data)
     if table.is_named and text is None:
         with _errors(table):
             return len(text_columns(table)) == 2
-    if table.is_named:
-        return not isinstance(text, str) and len(text or ()) == 2
-    first = next((value for value in table.columns[INPUT] if value is not None), "")
+    first = next((value for value in table.columns.get(INPUT, ()) if value is not None), "") if text is None else text
     return isinstance(first, list | tuple) and len(first) == 2
 
 

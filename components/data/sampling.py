@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any, Final, TypeVar
 
 from components.core.errors import DataError
-from components.data.formats.annotations.tables import REASONS
-from components.data.formats.rows import Rows as OpenRows
+from components.data.formats.annotations import REASONS
 from components.data.formats.rows import open_rows
 from components.data.formats.tables import PLAIN, Layout, are_too_many
+from components.data.formats.tables import Rows as OpenRows
 
 #: Minimum number of rows that are looked at, evenly spaced over the whole file.
 ROWS: Final = 5_000
@@ -65,7 +65,7 @@ def read_rows(path: Path, layout: Layout = PLAIN, *, whole: bool = False, most: 
         table.form,
         list(reading_in_words(table, bad)),
         table.kind,
-        table.reading.loads,
+        table.loads,
         lambda number: rows[number][0],
         table.ambiguous,
     )
@@ -95,7 +95,7 @@ def guessed_in_words(path: Path) -> list[str]:
         next(table.rows, None)
     except DataError:
         return []
-    return [*reading_in_words(table, ())][0 if table.reading.layout else 1 :]
+    return [*reading_in_words(table, ())][0 if table.form == "json" and table.described else 1 :]
 
 
 def reading_in_words(table: OpenRows, bad: Sequence[DataError]) -> Iterator[str]:

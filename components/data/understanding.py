@@ -15,7 +15,7 @@ import numpy as np
 import regex
 
 from components.core.errors import DataError
-from components.data.formats.dialect import GROUPS, LABELS, LABELS_TOO, TEXTS
+from components.data.formats.delimited import GROUPS, LABELS, LABELS_TOO, TEXTS
 from components.data.formats.kinds import are_tags
 from components.data.formats.words import UNSPACED, scheme_of
 from components.data.sampling import Rows
@@ -38,6 +38,19 @@ PAIRS: Final = (
 )
 WORDS: Final = ("words", "tokens")
 TAGS: Final = ("tags", "ner_tags", "pos_tags", "labels")
+#: Names of labels, the surest first.
+_ALL_LABELS: Final = (*LABELS, *LABELS_TOO)
+#: Words in the names of columns that are taken for the label only if no other column has few values.
+_NO_LABELS: Final = GROUPS | {
+    *("lang", "language", "locale", "split", "fold", "sex", "gender", "age", "country", "region", "city", "date"),
+    *("day", "month", "year", "hour", "source", "channel", "platform", "annotator", "worker", "name"),
+}
+#: Words in the names of columns of choices, one each, and names of the answer and of the prompt.
+_CHOICES: Final = frozenset(("choice", "option", "opt", "op", "answer", "ans", "ending", "alternative", "candidate"))
+_RIGHT: Final = ("label", "answer", "correct", "gold", "key", "target", "answer_index", "correct_answer", "cop")
+_PROMPTS: Final = ("question", "prompt", "text", "premise", "context", "ctx")
+#: Values of a column that names the split of each row.
+_SPLITS: Final = {"train", "training", "dev", "valid", "validation", "val", "test", "testing", "eval", "unsup", ""}
 #: A group column has at least this many values, and each on average at least this many rows.
 _GROUPS, _ROWS_EACH = 5, 2
 #: A label column has at most this many values, and each on average at least two rows.
@@ -47,6 +60,24 @@ _NUMBERS: Final = 20
 #: Share of the parts of texts with several labels that other texts have, too.
 _AGAIN: Final = 0.9
 _SEPARATORS: Final = (",", ";", "|", "><", "\n", "#", "/", "+", " ")
+#: Columns that a message lists.
+_LISTED: Final = 20
+#: Rows, and characters of each, by which it is judged how well texts tell labels; and the number of features.
+_TOLD_ROWS, _TOLD_CHARACTERS, _FEATURES = 1_000, 300, 1 << 13
+_LETTER: Final = rf"[{UNSPACED}\p{{Thai}}]"
+#: A letter of a script without spaces between words, in which a run of characters with a digit is a sentence.
+_UNSPACED: Final = regex.compile(_LETTER, regex.VERSION1)
+#: A part of a date or a time, as programs write them.
+_DATE: Final = (
+    r"(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun|Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec)[a-z]*+\.?|[AaPp]\.?[Mm]\.?"
+    r"|(?:GMT|UTC|[A-Z]{1,2}[DS]?T|Z)(?:[+-][\d:]++)?|[+-]?[\d.:/\-]++(?:T[\d.:+]++)?Z?"
+)
+#: One word without spaces that is written by a program, or a date.
+_NO_TEXT: Final = regex.compile(
+    r"(https?://|www\.)\S+|\S+@\S+\.\w+|(?=.*\d)(?:(?:" + _DATE + r")[\s,]*+)++|[0-9a-fA-F-]{8,}"
+    rf"|[[\w.:-]--{_LETTER}]*[/\\][\S--{_LETTER}]+|(?=[\S--{_LETTER}]*\d)[\S--{_LETTER}]++",
+    regex.VERSION1,
+)
 
 
 class Column:
@@ -54,12 +85,11 @@ class Column:
 
     def __init__(self, name: str, values: Sequence[Any]) -> None:
         self.name, self.values = name, values
-        self.words = words_of(name)
-
-    @cached_property
-    def given(self) -> list[Any]:
-        """The values that are not missing."""
-        return [value for value in self.values if value not in (None, "")]
+        #: The words of the name, in lower case: `label` and `final` of `label_final` or `labelFinal`.
+        self.words = {word.lower() for word in re.findall(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])", name)}
+        #: The values that are not missing, and those that are texts with more than white space.
+        self.given = [value for value in values if value not in (None, "")]
+        self.strings = [value for value in self.given if isinstance(value, str) and value.strip()]
 
     @cached_property
     def cells(self) -> list[str]:
@@ -78,11 +108,6 @@ class Column:
         return count if 2 <= count <= min(_CLASSES, max(2, rows / 2), rows - 1) else 0
 
     @cached_property
-    def strings(self) -> list[str]:
-        """The values that are texts with more than white space."""
-        return [value for value in self.given if isinstance(value, str) and value.strip()]
-
-    @cached_property
     def holds_text(self) -> bool:
         """Whether most rows have a text, which no program has written."""
         return len(self.strings) > len(self.values) / 2 and not _is_no_text(self.strings)
@@ -93,23 +118,56 @@ class Column:
         count = len(self.strings)
         return count >= _NUMBERS and len(set(self.strings)) <= count / 5 and not _are_texts(self.strings)
 
-    @cached_property
-    def holds_lists(self) -> bool:
-        """Whether every value is a list, or none."""
-        return bool(self.given) and all(isinstance(value, list | None) for value in self.values)
+    def all_are(self, kind: Any) -> bool:
+        """Whether there are values, and all of them are of a type."""
+        return bool(self.given) and all(isinstance(value, kind) for value in self.given)
 
-    @cached_property
     def tells_nothing(self) -> bool:
         """Whether values are all the same, or texts of which each is another one."""
         count, different = len(self.given), self.different
         return count >= _NUMBERS and (len(different) == 1 or (len(different) == count and _are_texts(different)))
 
 
-Columns = Mapping[str, Column]
+class Columns(dict[str, Column]):
+    """The columns of a table by name."""
 
+    def __init__(self, table: Rows) -> None:
+        super().__init__({name: Column(name, values) for name, values in table.columns.items()})
+        self.loads, self.lowered = table.loads, {name.casefold(): name for name in self}
 
-def columns_of(table: Rows) -> dict[str, Column]:
-    return {name: Column(name, values) for name, values in table.columns.items()}
+    def called(self, names: Iterable[str]) -> list[Column]:
+        """Those with one of these names, in the order of the names."""
+        return [self[self.lowered[name]] for name in names if name in self.lowered]
+
+    def without(self, names: Collection[Any]) -> list[Column]:
+        return [column for name, column in self.items() if name not in names]
+
+    def in_words(self) -> str:
+        """The columns, and which of them have no values, or objects, whose members are no columns."""
+        listed = _listed(self)
+        if empty := [name for name, column in self.items() if not column.given]:
+            listed += f"; {_listed(empty)} without values"
+        for name, column in self.items():
+            if column.all_are(dict) and len(self) <= _LISTED:
+                listed += f"; {name!r} holds objects with {_members(column.given)}: write these as columns"
+        return listed
+
+    def lists_in_words(self) -> str:
+        """A column that lists objects, such as the aspects of a review, and how to make a row of each object; empty if
+        there is none."""
+        for name, column in self.items():
+            objects = [each for value in column.values if isinstance(value, list) for each in value]
+            if objects and all(isinstance(each, dict) for each in objects):
+                plain = (other for other in self.values() if not any(isinstance(v, list | dict) for v in other.values))
+                others = [other.name for other in plain]
+                options = f"record_prefix={name + '.'!r}, errors='ignore'"
+                flat = f"pandas.json_normalize({self.loads or 'rows'}, {name!r}, {others!r}, {options})"
+                command = shlex.quote(f"import json, pandas; {flat}.to_csv('rows.csv', index=False)")
+                return (
+                    f"{name!r} lists objects with {_members(objects)}, several a row, and is not used; this makes a "
+                    f"row of each: python -c {command}"
+                )
+        return ""
 
 
 @dataclass(frozen=True)
@@ -158,13 +216,16 @@ def understand(
     Raises:
         DataError: there is no such column, or nothing looks like a text or a label.
     """
-    columns = columns_of(table)
+    columns = Columns(table)
     keys = _keys(table, columns, text, label, kind or table.kind)
-    texts, labels = _runners_up(columns, keys)
+    used = {value for value in keys.values() if isinstance(value, str)} | {*keys.get("labels", [])}
+    others, labelled = columns.without(used), bool({"label", "score"} & keys.keys())
+    texts = [each.name for each in others if not (labelled and 0 < each.few <= _NUMBERS) and _are_texts(each.strings)]
+    labels = [each.name for each in others if labelled and each.few and each.name not in texts]
     reasons = _in_words(columns, keys, texts, labels)
-    if "label" in keys and (lists := _lists_in_words(columns, table.loads)):
+    if "label" in keys and (lists := columns.lists_in_words()):
         reasons.append(lists)
-    return Understanding(keys, reasons, _group_of(columns, keys), labels)
+    return Understanding(keys, reasons, _group_of(others), labels)
 
 
 def text_columns(table: Rows, *, like: Sequence[str] = ()) -> list[str]:
@@ -175,7 +236,7 @@ def text_columns(table: Rows, *, like: Sequence[str] = ()) -> list[str]:
         DataError: no column holds text.
     """
     named = [name for name in like if name in table.columns]
-    return named if named and len(named) == len(like) else _texts(columns_of(table), None)
+    return named if named and len(named) == len(like) else _texts(Columns(table), None)
 
 
 def _keys(table: Rows, columns: Columns, text: Sequence[str], label: str | None, kind: str | None) -> dict[str, Any]:
@@ -183,7 +244,7 @@ def _keys(table: Rows, columns: Columns, text: Sequence[str], label: str | None,
         return {"kind": "tagging", "scheme": scheme_of(_tags(columns["tags"]))}
     if table.format == "squad" or (table.format and has(table.kind or "", "words")):
         return {"kind": table.kind}
-    lowered = {name.casefold(): name for name in columns}
+    lowered = columns.lowered
 
     def may_hold(key: str) -> bool:
         return kind is None or has(kind, key)
@@ -193,10 +254,10 @@ def _keys(table: Rows, columns: Columns, text: Sequence[str], label: str | None,
             raise DataError(f"no column {name!r}; the columns are {_listed(columns)}")
     if {"question", "context", "answers"} <= lowered.keys() and may_hold("answers"):
         return {"kind": "questions"} | {key: lowered[key] for key in ("question", "context", "answers")}
-    named = [*text[:1], *(lowered[name] for name in WORDS if name in lowered)]
-    words = next((name for name in named if columns[name].holds_lists), None)
+    named = [*(columns[name] for name in text[:1]), *columns.called(WORDS)]
+    words = next((column.name for column in named if column.all_are(list)), None)
     if words is not None and may_hold("tags"):
-        tags = label or next((lowered[name] for name in TAGS if name in lowered and lowered[name] != words), None)
+        tags = label or next((column.name for column in columns.called(TAGS) if column.name != words), None)
         if tags is not None:
             return _tagged(words, columns[tags])
     if kind is not None and may_hold("tags"):
@@ -213,16 +274,16 @@ def _keys(table: Rows, columns: Columns, text: Sequence[str], label: str | None,
             key="text",
             do="name them with {key}",
         )
-    single = label is None and len(texts) == 1 and (kind is None or "labels" in KINDS[kind])
-    flags = _flags_of(columns, texts) if single else []
     keys: dict[str, Any] = {"first": texts[0], "second": texts[1]} if len(texts) > 1 else {"text": texts[0]}
-    if flags:
+    single = label is None and len(texts) == 1 and (kind is None or "labels" in KINDS[kind])
+    if single and (flags := _flags_of(columns.without(texts))):
         return {"kind": "multilabel"} | keys | {"labels": flags}
-    label = label or _label_of({name: columns[name] for name in columns if name not in text}, texts) or by_name
+    filled = [each for each in _filled(columns.without(text)) if each.name not in texts]
+    label = label or _label_of(filled, [columns[name] for name in texts]) or by_name
     if label is None:
-        lists = _lists_in_words(columns, table.loads)
+        lists = columns.lists_in_words()
         raise DataError(
-            f"no column looks like a label (columns: {_with_gaps(columns)})",
+            f"no column looks like a label (columns: {columns.in_words()})",
             key="label",
             do="name it with {key}" + (f"; {lists}" if lists else ""),
         )
@@ -240,12 +301,17 @@ def _kind_of(column: Column, *, two: bool) -> tuple[str, str | None]:
     """The kind of task with one text a row, or `two`, by its labels, and the separator of several labels in one text.
 
     Raises:
-        DataError: the values are lists of tags as text.
+        DataError: the values are lists of tags that a table has as text.
     """
     values = column.values
     if not two and holds_tags(values):
         return "tagging", None
-    _refuse_lists_of_tags(column)
+    written = [labels_in(value) for value in values if isinstance(value, str)]
+    if written and all(written) and holds_tags([str(tag) for tags in written for tag in tags or ()]):
+        raise DataError(
+            f"column {column.name!r} has lists of tags as text ({values[0]!r:.60}); save the table as parquet or "
+            "jsonl, with lists of words and of tags"
+        )
     measured = is_measured(values)
     if two:
         return "similarity" if measured else "pair", None
@@ -256,98 +322,39 @@ def _kind_of(column: Column, *, two: bool) -> tuple[str, str | None]:
     return "regression" if measured else "classification", None
 
 
-#: Names of labels, the surest first.
-_ALL_LABELS: Final = (*LABELS, *LABELS_TOO)
-#: Words in the names of columns that are taken for the label only if no other column has few values.
-_NO_LABELS: Final = GROUPS | {
-    *(
-        "lang",
-        "language",
-        "locale",
-        "split",
-        "fold",
-        "sex",
-        "gender",
-        "age",
-        "country",
-        "region",
-        "city",
-        "date",
-        "day",
-    ),
-    *("month", "year", "hour", "source", "channel", "platform", "annotator", "worker", "name"),
-}
-#: Values of a column that names the split of each row.
-_SPLITS: Final = {"train", "training", "dev", "valid", "validation", "val", "test", "testing", "eval", "unsup", ""}
-#: Columns that a message lists.
-_LISTED: Final = 20
-
-
 def _listed(names: Iterable[str]) -> str:
     names = list(map(repr, names))
     return ", ".join(names[:_LISTED]) + (f" and {len(names) - _LISTED} more" if len(names) > _LISTED else "")
 
 
-def _with_gaps(columns: Columns) -> str:
-    """The columns, and which of them have no values, or objects, whose members are no columns."""
-    listed = _listed(columns)
-    if empty := [name for name, column in columns.items() if not column.given]:
-        listed += f"; {_listed(empty)} without values"
-    for name, column in columns.items():
-        if column.given and all(isinstance(value, dict) for value in column.given) and len(columns) <= _LISTED:
-            members = _listed(dict.fromkeys(member for value in column.given for member in value))
-            listed += f"; {name!r} holds objects with {members}: write these as columns"
-    return listed
+def _members(objects: Iterable[Mapping[str, Any]]) -> str:
+    return _listed(dict.fromkeys(member for value in objects for member in value))
 
 
-def _lists_in_words(columns: Columns, loads: str) -> str:
-    """Columns that list objects, such as the aspects of a review, and how to make a row of each object; empty if there
-    are none. `loads`: an expression of Python for the rows."""
-    for name, column in columns.items():
-        objects = [each for value in column.values if isinstance(value, list) for each in value]
-        if objects and all(isinstance(each, dict) for each in objects):
-            members = _listed(dict.fromkeys(member for each in objects for member in each))
-            others = [
-                other for other in columns if not any(isinstance(value, list | dict) for value in columns[other].values)
-            ]
-            options = f"record_prefix={name + '.'!r}, errors='ignore'"
-            flat = f"pandas.json_normalize({loads or 'rows'}, {name!r}, {others!r}, {options})"
-            command = shlex.quote(f"import json, pandas; {flat}.to_csv('rows.csv', index=False)")
-            return (
-                f"{name!r} lists objects with {members}, several a row, and is not used; this makes a row of each: "
-                f"python -c {command}"
-            )
-    return ""
-
-
-def _filled(columns: Columns) -> list[Column]:
+def _filled(columns: Sequence[Column]) -> list[Column]:
     """The columns with a value in at least half of the rows, and, if none of these has a label's name, the column
     `label` or `labels`, which often few rows fill in. All columns if there are none."""
-    full = [column for column in columns.values() if len(column.given) >= len(column.values) / 2]
+    full = [column for column in columns if len(column.given) >= len(column.values) / 2]
     called = () if any(column.name.casefold() in LABELS for column in full) else ("label", "labels")
-    filled = [
-        column
-        for column in columns.values()
-        if column in full or (column.name.casefold() in called and len(set(map(str, column.given))) > 1)
-    ]
-    return filled or [*columns.values()]
+    named = [each for each in columns if each.name.casefold() in called and len(set(map(str, each.given))) > 1]
+    return [column for column in columns if column in full or column in named] or [*columns]
 
 
 def _label_by_name(columns: Columns) -> str | None:
     """A column that is called a label, or that has few values and a label's name among the words of its name; it is no
     text, however long its values are."""
-    filled = _filled(columns)
-    lowered = {column.name.casefold(): column.name for column in filled}
-    named = [lowered[name] for name in LABELS if name in lowered]
-    return next(iter(named + [column.name for column in filled if column.few and column.words & {*LABELS}]), None)
+    filled = _filled([*columns.values()])
+    named = [column for column in columns.called(LABELS) if column in filled]
+    named += [column for column in filled if column.few and column.words & {*LABELS}]
+    return named[0].name if named else None
 
 
-def _group_of(columns: Columns, keys: Mapping[str, Any]) -> tuple[str, str] | None:
+def _group_of(columns: Iterable[Column]) -> tuple[str, str] | None:
     """The column of the group, and why, in words: named like a group, with many values and several rows for each; of
     several the one with the fewest values, whose groups are the largest, but those called `id` alone come last. A
     position, which counts up and begins again in each group, is none."""
     candidates = []
-    for column in _unused(columns, keys):
+    for column in columns:
         given, values = column.given, len(column.different)
         if not GROUPS & column.words or any(isinstance(value, list | dict) for value in given) or _is_position(given):
             continue
@@ -370,20 +377,6 @@ def _is_position(values: Sequence[Any]) -> bool:
     if len(steps) < len(values) - 1 or not rises or steps.count(0) > len(steps) / 10:
         return False
     return max(rises.values()) > 0.8 * rises.total() and len(rises) < len(set(numbers))
-
-
-def _unused(columns: Columns, keys: Mapping[str, Any]) -> list[Column]:
-    used = {value for value in keys.values() if isinstance(value, str)} | {*keys.get("labels", [])}
-    return [column for column in columns.values() if column.name not in used]
-
-
-def _runners_up(columns: Columns, keys: Mapping[str, Any]) -> tuple[list[str], list[str]]:
-    """Other columns that could be the text, and others that could be the label, with few values, but more than one."""
-    others, labelled = _unused(columns, keys), bool({"label", "score"} & keys.keys())
-    texts = [
-        column.name for column in others if not (labelled and 0 < column.few <= _NUMBERS) and _are_texts(column.strings)
-    ]
-    return texts, [column.name for column in others if labelled and column.few and column.name not in texts]
 
 
 def _are_texts(values: Collection[str]) -> bool:
@@ -410,10 +403,8 @@ def _in_words(columns: Columns, keys: Mapping[str, Any], texts: Sequence[str], l
     single = "text" in keys and "labels" not in keys and not has(keys["kind"], "labels")
     pair = f"; --text {shlex.quote(both)} reads both" if single and both.count(",") == 1 else ""
     more = [(texts, f"the text (--text{pair})"), (labels, "the label (--label)")]
-    lines = [
-        f"column {', '.join(used)}"
-        + "".join(f"; {', '.join(map(repr, names[:5]))} may also be {what}" for names, what in more if names)
-    ]
+    said = (f"; {', '.join(map(repr, names[:5]))} may also be {what}" for names, what in more if names)
+    lines = [f"column {', '.join(used)}{''.join(said)}"]
     for name, column in columns.items():
         splits = {str(value).strip().casefold() for value in column.values}
         if len(splits) > 1 and {"train", "training"} & splits and splits <= _SPLITS and name not in keys.values():
@@ -421,7 +412,7 @@ def _in_words(columns: Columns, keys: Mapping[str, Any], texts: Sequence[str], l
                 f"warning: column {name!r} names the split of each row ({', '.join(sorted(splits))}), and is not used; "
                 "write a file for each split, such as train.csv and test.csv in one folder"
             )
-    if "score" in keys and any(isinstance(value, str) and "," in value for value in columns[keys["score"]].values):
+    if "score" in keys and any("," in value for value in columns[keys["score"]].strings):
         what = "separates thousands" if are_thousands(columns[keys["score"]].values) else "is the decimal comma"
         lines.append(f"the comma in {keys['score']!r} {what}; --kind multilabel reads several labels instead")
     written: dict[str, set[str]] = {}
@@ -441,9 +432,8 @@ def _tagging(columns: Columns, text: Sequence[str], label: str | None) -> dict[s
     """Words and tags in texts, separated by spaces."""
     tags = label or next((name for name, column in columns.items() if holds_tags(column.values)), None)
     if tags is None:
-        raise DataError(
-            f"no column holds tags (columns: {_with_gaps(columns)})", key="label", do="name them with {key}"
-        )
+        what = f"no column holds tags (columns: {columns.in_words()})"
+        raise DataError(what, key="label", do="name them with {key}")
     if not any(" " in value.strip() for value in columns[tags].strings):
         raise DataError(
             f"column {tags!r} has the tag of one word a row; write one sentence a row, or CoNLL: a word and its tag a "
@@ -458,45 +448,24 @@ def holds_tags(values: Iterable[Any]) -> bool:
     return bool(parts - {"O"}) and are_tags(parts)
 
 
-def _refuse_lists_of_tags(column: Column) -> None:
-    """Check that a column of labels does not hold lists of tags that a table has as text.
-
-    Raises:
-        DataError: it does.
-    """
-    lists = [labels_in(value) for value in column.values if isinstance(value, str)]
-    if lists and all(lists) and holds_tags([str(tag) for tags in lists for tag in tags or ()]):
-        raise DataError(
-            f"column {column.name!r} has lists of tags as text ({column.values[0]!r:.60}); save the table as parquet "
-            "or jsonl, with lists of words and of tags"
-        )
-
-
-#: Words in the names of columns of choices, one each, and of the answer.
-_CHOICES: Final = frozenset(("choice", "option", "opt", "op", "answer", "ans", "ending", "alternative", "candidate"))
-_RIGHT: Final = ("label", "answer", "correct", "gold", "key", "target", "answer_index", "correct_answer", "cop")
-_PROMPTS: Final = ("question", "prompt", "text", "premise", "context", "ctx")
-
-
 def _choice_of(columns: Columns, text: str | None, label: str | None) -> dict[str, Any] | None:
     """Keys of a multiple choice: a prompt, choices in one column of lists or in columns that are numbered or lettered
     (`choice0`, `optionB`), and the answer: its number, its letter or its text; None if the columns are none."""
-    lowered = {name.casefold(): name for name in columns}
-    named = lowered.get("choices")
+    named = columns.lowered.get("choices")
     choices = [named] if named else _numbered(columns)
     if not choices:
         return None
     rows: Iterable[Sequence[Any]] = zip(*(columns[name].values for name in choices), strict=True)
     rows = [row[0] or () if named and isinstance(row[0], list) else row for row in rows]
-    others = {name: column for name, column in columns.items() if name not in choices and name != text}
-    rights = [label] if label else [lowered[name] for name in _RIGHT if lowered.get(name) in others]
-    few = [name for name in others if not label and name not in rights and others[name].few]
+    others = columns.without([*choices, text])
+    rights = [columns[label]] if label else [column for column in columns.called(_RIGHT) if column in others]
+    few = [column for column in others if not label and column not in rights and column.few]
     for right in [*rights, *few]:
-        answer = _answer_in([str("" if value is None else value).strip() for value in columns[right].values], rows)
-        rest = {name: column for name, column in others.items() if name != right}
-        prompts = [text] if text else [lowered[name] for name in _PROMPTS if lowered.get(name) in rest]
-        if answer is not None and (prompts := prompts or _texts_of(rest, None)):
-            keys = {"kind": "choice", "text": prompts[0], "choices": named or choices, "label": right}
+        answer = _answer_in([str("" if value is None else value).strip() for value in right.values], rows)
+        rest = [column for column in others if column is not right]
+        prompts = [text] if text else [column.name for column in columns.called(_PROMPTS) if column in rest]
+        if answer is not None and (prompts := prompts or _texts_of(rest)):
+            keys = {"kind": "choice", "text": prompts[0], "choices": named or choices, "label": right.name}
             return keys | ({} if answer == "from_zero" else {"answer": answer})
     return None
 
@@ -507,12 +476,12 @@ def _numbered(columns: Columns) -> list[str]:
     series: dict[str, dict[str, str]] = {}
     for name, column in columns.items():
         ends = re.fullmatch(r"(.*?)[ _.-]?(\d|[A-Za-z])", name)
-        if ends is not None and all(isinstance(value, str | int | float | None) for value in column.values):
+        if ends is not None and all(isinstance(value, str | int | float) for value in column.given):
             series.setdefault(ends[1], {})[ends[2].lower()] = name
     for stem, names in series.items():
         for begin in ("0", "1", "a"):
             run = [chr(ord(begin) + step) for step in range(len(names))]
-            least = 2 if words_of(stem) & _CHOICES else 3 if not stem and begin == "a" else math.inf
+            least = 2 if Column(stem, ()).words & _CHOICES else 3 if not stem and begin == "a" else math.inf
             if set(run) == names.keys() and len(run) >= least:
                 return [names[each] for each in run]
     return []
@@ -532,47 +501,27 @@ def _answer_in(values: Sequence[str], rows: Sequence[Sequence[Any]]) -> str | No
     return None
 
 
-def _texts_of(columns: Columns, label: str | None) -> list[str]:
+def _texts_of(columns: Iterable[Column]) -> list[str]:
     """The column of the text, or the two of a pair: by name, then the one with the longest texts; empty if there is
-    none. Links, paths, dates, e-mail addresses and identifiers are no texts.
-
-    Args:
-        label: column of the label, which is no text; None: not known.
-    """
-    names = {name.casefold(): column for name, column in columns.items() if name != label}
+    none. Links, paths, dates, e-mail addresses and identifiers are no texts."""
+    names = {column.name.casefold(): column for column in columns}
     texts = [column for column in names.values() if column.holds_text]
     for pair in PAIRS:
         if all(name in names and (names[name] in texts or not texts) for name in pair):
             return [names[name].name for name in pair]
-    named = [names[name] for name in TEXTS if names.get(name) in texts]
+    called = [names[name] for name in TEXTS if name in names]
+    named = [column for column in called if column in texts]
     if first := next((column for column in named if not column.holds_words), None):
         return [first.name]
-    long = [column for column in texts if not column.holds_words] or texts
 
     # A word of the name counts as much as texts that are twice as long.
     def length(column: Column) -> float:
         return sum(map(len, column.strings)) / len(column.strings) * (2 if column.words & {*TEXTS} else 1)
 
-    best = max(long, key=length, default=None)
+    best = max([column for column in texts if not column.holds_words] or texts, key=length, default=None)
     if best is None or best in named:
-        best = next(iter([*named, *(names[name] for name in TEXTS if name in names and names[name].strings)]), None)
+        best = next(iter([*named, *(column for column in called if column.strings)]), None)
     return [] if best is None else [best.name]
-
-
-_LETTER: Final = rf"[{UNSPACED}\p{{Thai}}]"
-#: A letter of a script without spaces between words, in which a run of characters with a digit is a sentence.
-_UNSPACED: Final = regex.compile(_LETTER, regex.VERSION1)
-#: A part of a date or a time, as programs write them.
-_DATE: Final = (
-    r"(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun|Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec)[a-z]*+\.?|[AaPp]\.?[Mm]\.?"
-    r"|(?:GMT|UTC|[A-Z]{1,2}[DS]?T|Z)(?:[+-][\d:]++)?|[+-]?[\d.:/\-]++(?:T[\d.:+]++)?Z?"
-)
-#: One word without spaces that is written by a program, or a date.
-_NO_TEXT: Final = regex.compile(
-    r"(https?://|www\.)\S+|\S+@\S+\.\w+|(?=.*\d)(?:(?:" + _DATE + r")[\s,]*+)++|[0-9a-fA-F-]{8,}"
-    rf"|[[\w.:-]--{_LETTER}]*[/\\][\S--{_LETTER}]+|(?=[\S--{_LETTER}]*\d)[\S--{_LETTER}]++",
-    regex.VERSION1,
-)
 
 
 def _is_no_text(texts: Collection[str]) -> bool:
@@ -581,49 +530,39 @@ def _is_no_text(texts: Collection[str]) -> bool:
     return count > 0.8 * len(texts) or holds_tags(texts)
 
 
-def words_of(name: str) -> set[str]:
-    """The words of a name, in lower case: `label` and `final` of `label_final` or `labelFinal`."""
-    return {word.lower() for word in re.findall(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])", name)}
-
-
 def _texts(columns: Columns, label: str | None) -> list[str]:
-    """One text column, or two of a pair."""
-    if texts := _texts_of(columns, label):
+    """One text column, or two of a pair; `label`: the column of the label, which is no text."""
+    if texts := _texts_of(columns.without([label])):
         return texts
-    raise DataError(f"no column holds text (columns: {_with_gaps(columns)})", key="text", do="name it with {key}")
+    raise DataError(f"no column holds text (columns: {columns.in_words()})", key="text", do="name it with {key}")
 
 
-def _label_of(columns: Columns, texts: Sequence[str]) -> str | None:
-    """The column of the label: by name, by a word of the name, then the one with the fewest values, of equal ones the
-    last, because labels usually follow the text; None if there is none. A column that is mostly empty is none. Of a
-    column of numbers and one that names each of them, it is the names."""
-    filled = [column for column in _filled(columns) if column.name not in texts]
-    label = _label_in(filled, [columns[name] for name in texts if name in columns])
-    if label is None or any(_number(value) is None for value in label.given):
-        return None if label is None else label.name
+def _label_of(filled: Sequence[Column], texts: Sequence[Column]) -> str | None:
+    """The column of the label, one of the `filled` ones: by name, by a word of the name, then the one with the fewest
+    values, of equal ones the last, because labels usually follow the text; None if there is none. Of a column of
+    numbers and one that names each of them, it is the names."""
+    names = {column.name.casefold(): column for column in filled}
+    named = [names[name] for name in _ALL_LABELS if name in names]
+    label = next((column for column in named if not column.tells_nothing()), None)
+    if label is None:
+        suited = [column for column in names.values() if column not in named and column.few] or named
+        suited = [column for column in suited if not column.words & _NO_LABELS] or suited
+        by_word = [column for column in suited if column.words & {*_ALL_LABELS}]
+        if not suited:
+            return None
+        label = (
+            min(by_word, key=lambda column: min(map(_ALL_LABELS.index, column.words & {*_ALL_LABELS})))
+            if by_word
+            else _told(texts, suited)
+        )
+    if any(_number(value) is None for value in label.given):
+        return label.name
     for column in (column for column in filled if column.few and column is not label):
         pairs = {*zip(label.cells, column.cells, strict=True)}
         sizes = {len(pairs), *(len({pair[side] for pair in pairs}) for side in (0, 1))}
         if len(sizes) == 1 and not any(_number(word) is not None for _, word in pairs):
             return column.name
     return label.name
-
-
-def _label_in(columns: Sequence[Column], texts: Sequence[Column]) -> Column | None:
-    names = {column.name.casefold(): column for column in columns}
-    named = [names[name] for name in _ALL_LABELS if name in names]
-    if (first := next((column for column in named if not column.tells_nothing), None)) is not None:
-        return first
-    suited = [column for column in names.values() if column not in named and column.few] or named
-    suited = [column for column in suited if not column.words & _NO_LABELS] or suited
-    by_word = [column for column in suited if column.words & {*_ALL_LABELS}]
-    if by_word:
-        return min(by_word, key=lambda column: min(map(_ALL_LABELS.index, column.words & {*_ALL_LABELS})))
-    return _told(texts, suited) if suited else None
-
-
-#: Rows, and characters of each, by which it is judged how well texts tell labels; and the number of features.
-_TOLD_ROWS, _TOLD_CHARACTERS, _FEATURES = 1_000, 300, 1 << 13
 
 
 def _told(texts: Sequence[Column], suited: Sequence[Column]) -> Column:
@@ -664,10 +603,9 @@ def _told(texts: Sequence[Column], suited: Sequence[Column]) -> Column:
     return suited[agreements.index(most)] if is_better else fewest
 
 
-def _flags_of(columns: Columns, texts: Sequence[str]) -> list[str]:
+def _flags_of(others: Sequence[Column]) -> list[str]:
     """Columns of 0 and 1, of yes and no, or of crosses besides the texts, if there are several and nothing else looks
     like a label. Empty cells say nothing."""
-    others = [column for column in columns.values() if column.name not in texts]
     flags = [each for each in others if each.given and all(flag_of(value) is not None for value in each.given)]
     rest = [column for column in others if column not in flags and column.few]
     if len(flags) < 2 or any(column.words & {*_ALL_LABELS} for column in others):
@@ -680,16 +618,13 @@ def is_measured(values: Sequence[Any]) -> bool:
     present = [value for value in values if value is not None and value != ""]
     given = [value for value in present if not is_no_number(value)]
     thousands = are_thousands(given)
-    numbers = {number for value in given if (number := _number(value, thousands)) is not None}
-    if len(given) < 0.8 * len(present) or not given or any(_number(value, thousands) is None for value in given):
+    numbers = {_number(value, thousands) for value in given}
+    if len(given) < 0.8 * len(present) or not given or None in numbers or _are_joined_numbers(given):
         return False
-    if _are_joined_numbers(given):
-        return False
-    if thousands:
+    whole = [number for number in numbers if number is not None and number.is_integer()]
+    if thousands or len(whole) < len(numbers):
         return True
-    if any(not number.is_integer() for number in numbers):
-        return True
-    first, last = min(numbers), max(numbers)
+    first, last = min(whole), max(whole)
     return len(numbers) > _NUMBERS and not (first in (0, 1) and last - first + 1 == len(numbers))
 
 
@@ -706,9 +641,8 @@ def _are_joined_numbers(values: Sequence[Any]) -> bool:
     """Whether values such as `3,7` are two labels, each of which is also alone, and not decimal numbers."""
     texts = {value.strip() for value in values if isinstance(value, str)}
     joined = [text.split(",") for text in texts if "," in text]
-    alone = {text for text in texts if "," not in text}
     seconds = {part for parts in joined for part in parts[1:]}
-    return len(seconds) > 2 and seconds | {parts[0] for parts in joined} <= alone
+    return len(seconds) > 2 and seconds | {parts[0] for parts in joined} <= texts
 
 
 def separator_of(values: Sequence[Any]) -> str | None:

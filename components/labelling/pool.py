@@ -18,7 +18,6 @@ from components.core.errors import ConfigError, DataError
 from components.data.formats import corpus
 from components.data.formats.lines import Reading
 from components.data.formats.rows import read_columns
-from components.data.formats.tables import PLAIN
 from components.data.formats.textkey import digest_of
 from components.data.ingestion.cleaning import clean
 from components.data.ingestion.dedup import Shingles, Sketches
@@ -134,7 +133,7 @@ def _of_path(path: Path, source: TaskSource) -> Iterator[Fields]:
         if form == TEXT:
             yield from ((line,) for _, text in text_documents(file, Reading()) for line in text.split("\n"))
         else:
-            for _, values in read_columns(file, form, columns, PLAIN, Reading()):
+            for _, values in read_columns(file, form, columns):
                 yield tuple(value or "" for value in values)
 
 

@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any, Final
 
 from components.core.errors import ConfigError, nearest
-from components.data.formats.lines import Reading
 from components.data.formats.rows import read_columns
 from components.data.formats.tables import as_text
 from components.data.formats.textkey import digest_of
@@ -86,7 +85,7 @@ def read_rows(task: str, source: TaskSource, *, splits: Sequence[str] = SPLITS) 
             if not exists(path) or (path.is_file() and not path.stat().st_size):
                 continue
             layout = layout_of(source, member, nested=True)
-            for number, values in read_columns(path, source.format_at(path), columns, layout, Reading()):
+            for number, values in read_columns(path, source.format_at(path), columns, layout):
                 fields = tuple(as_text(value, f"{path}, row {number}") or "" for value in values[:texts])
                 if all(field.strip() for field in fields):
                     read.append((FileRow(split, path, number, fields, None), values[texts:]))

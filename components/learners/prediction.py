@@ -15,8 +15,8 @@ import pyarrow as pa
 from components.core.artifacts import json_of
 from components.core.errors import ConfigError, DataError, nearest
 from components.data.formats.plain import files_at
-from components.data.formats.rows import Rejected, Row, Rows
 from components.data.formats.stored import Span, open_stored
+from components.data.formats.tables import Rejected, Row, Rows
 from components.data.sampling import read_rows
 from components.data.tasks.data import Answer, Fields
 from components.data.tasks.kinds import find_kind

@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 from components.core.artifacts import partial_path
 from components.core.errors import DataError, why_not
 from components.data.formats.delimited import escaped, row_writer
-from components.data.formats.rows import Row
+from components.data.formats.tables import Row
 from components.data.tasks.task_io import TaskIO, Value
 
 #: Suffix -> arguments of writers of the module csv. In a tsv, quotes are ordinary characters.

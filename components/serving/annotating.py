@@ -10,13 +10,9 @@ from typing import Any, Final
 from components.core.artifacts import digest_file, partial_path
 from components.core.errors import ConfigError, DataError, nearest
 from components.core.outputs import check_output, discard, named_output
-from components.data.formats.annotations.hub import read_hub
-from components.data.formats.annotations.records import CharSpan, PredictedRow
-from components.data.formats.annotations.tables import WRITERS, check_written
-from components.data.formats.jsontables import parse_json
-from components.data.formats.lines import Reading
+from components.data.formats.annotations import CharSpan, PredictedRow
+from components.data.formats.hub import WRITERS, check_written
 from components.data.formats.rows import open_rows
-from components.data.formats.tables import Opening
 from components.data.formats.words import spans_of, words_of
 from components.learners.prediction import Predicted
 from components.learners.writing import write_errors
@@ -111,18 +107,12 @@ def _input(row: Mapping[str, Any], where: str, *, tagging: bool, column: str | N
 
 
 def _source_rows(source: Path) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    if source.is_dir() and is_saved(source):
-        yield from read_hub(Opening(source)).rows
-    elif not source.is_file():
+    saved = source.is_dir() and is_saved(source)
+    if not saved and not source.is_file():
         raise DataError(f"{source}: " + ("is a folder, not a file" if source.is_dir() else "does not exist"))
-    elif source.suffix == ".json":
-        tasks = parse_json(source, Reading())
-        if not isinstance(tasks, list) or not all(isinstance(task, dict) for task in tasks):
-            raise DataError(f"{source}: is not a list of tasks of Label Studio")
-        for number, task in enumerate(tasks, 1):
-            yield f"{source}, task {number}", task["data"] if isinstance(task.get("data"), dict) else task
-    else:
-        yield from open_rows(source).rows
+    for where, row in open_rows(source, form="datasets" if saved else "json" if source.suffix == ".json" else "").rows:
+        # A task of Label Studio has its columns as a member.
+        yield where, row["data"] if isinstance(row.get("data"), dict) else row
 
 
 def _restore_rejects(path: Path) -> None:

@@ -14,8 +14,7 @@ from pathlib import Path
 
 import yaml
 
-from components.data.formats.annotations.doccano import write_doccano
-from components.data.formats.annotations.records import CharSpan, PredictedRow
+from components.data.formats.annotations import CharSpan, PredictedRow, write_annotated
 from components.data.formats.words import spans_of, words_of
 from components.pipeline.running import run_stage
 from components.settings.loading import load_params
@@ -101,5 +100,5 @@ bounds = words_of(text)
 answer = model.predict([[text[start:end] for start, end in bounds]]).iloc[0]
 spans = [(span["start"], span["end"], span["type"]) for span in answer["spans"]]
 row = PredictedRow({}, text, spans=[CharSpan(*span) for span in spans_of(bounds, spans)], tokens=bounds)
-write_doccano(Path("to-correct.jsonl"), [row], model="names")
+write_annotated(Path("to-correct.jsonl"), [row], form="doccano", model="names")
 print(Path("to-correct.jsonl").read_text())

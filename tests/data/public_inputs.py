@@ -48,7 +48,7 @@ class Case:
 
     Attributes:
         name: of the file.
-        content: its bytes.
+        content: its text or bytes.
         text, label: columns that are taken for the text and the label.
         texts, labels: their values; None where `init` decides about labels in another way.
         kind: of the task.
@@ -58,7 +58,7 @@ class Case:
     """
 
     name: str
-    content: bytes
+    content: str | bytes
     text: str = "text"
     label: str | None = "label"
     texts: Sequence[str] = TEXTS
@@ -166,11 +166,11 @@ def open_document(rows: Sequence[Sequence[Any]]) -> bytes:
 _ROWS: Final = [("text", "label"), *zip(TEXTS, LABELS, strict=True)]
 
 
-def jsonl(row: Callable[[str, Any], dict[str, Any]], labels: Sequence[Any] = LABELS) -> bytes:
+def jsonl(row: Callable[[str, Any], dict[str, Any]], labels: Sequence[Any] = LABELS) -> str:
     """One object per line."""
     return "".join(
         json.dumps(row(text, label), ensure_ascii=False) + "\n" for text, label in zip(TEXTS, labels, strict=True)
-    ).encode()
+    )
 
 
 GERMAN: Final = tuple(f"{text} für 30 €" for text in TEXTS)
@@ -190,21 +190,21 @@ SLOW: Final = (("slow",), ("rude", "slow"), ("rude",)) * 8
 
 CASES: Final[tuple[Case, ...]] = (
     # Header.
-    Case("kaggle.csv", delimited(header=",text,label", row="{number},{text},{label}").encode()),
-    Case("spam.csv", delimited(header="v1,v2,,,", row="{label},{text},,,").encode(), "v2", "v1"),
-    Case("excel.csv", delimited(";", header="text;label;;", row="{text};{label};;").encode()),
-    Case("notes.csv", delimited(header="text,note,note,label", row="{text},x,y,{label}").encode()),
+    Case("kaggle.csv", delimited(header=",text,label", row="{number},{text},{label}")),
+    Case("spam.csv", delimited(header="v1,v2,,,", row="{label},{text},,,"), "v2", "v1"),
+    Case("excel.csv", delimited(";", header="text;label;;", row="{text};{label};;")),
+    Case("notes.csv", delimited(header="text,note,note,label", row="{text},x,y,{label}")),
     Case(
         "survey.csv",
-        delimited(header="what did the customer say about it,label").encode(),
+        delimited(header="what did the customer say about it,label"),
         "what did the customer say about it",
     ),
-    Case("years.csv", delimited(header="text,2019,label", row="{text},{number},{label}").encode()),
-    Case("headless.csv", delimited(header=None).encode(), "0", "1", says=("the first row is not the header",)),
-    Case("headless.tsv", delimited("\t", header=None).encode(), "0", "1"),
+    Case("years.csv", delimited(header="text,2019,label", row="{text},{number},{label}")),
+    Case("headless.csv", delimited(header=None), "0", "1", says=("the first row is not the header",)),
+    Case("headless.tsv", delimited("\t", header=None), "0", "1"),
     Case(
         "joined.csv",
-        (delimited(texts=TEXTS[:6], labels=LABELS[:6]) + delimited(texts=TEXTS[6:], labels=LABELS[6:])).encode(),
+        (delimited(texts=TEXTS[:6], labels=LABELS[:6]) + delimited(texts=TEXTS[6:], labels=LABELS[6:])),
         says=("1 row(s) repeat the header",),
     ),
     # Encodings.
@@ -216,7 +216,7 @@ CASES: Final[tuple[Case, ...]] = (
     Case("arabic.csv", delimited(texts=ARABIC).encode("cp1256"), texts=ARABIC, says=("encoding cp1256",)),
     Case("thai.csv", delimited(texts=THAI).encode("cp874"), texts=THAI, says=("encoding cp874",)),
     Case("unicode.csv", delimited("\t").encode("utf-16"), says=("encoding utf-16",)),
-    Case("marked.csv", b"\xef\xbb\xbf" + delimited().encode()),
+    Case("marked.csv", "\ufeff" + delimited()),
     Case(
         "damaged.csv",
         delimited(texts=GERMAN).encode().replace("für".encode(), b"f\xfcr", 1),
@@ -224,27 +224,27 @@ CASES: Final[tuple[Case, ...]] = (
         says=("1 line(s) have bytes that are not utf-8: line 2",),
     ),
     # Dialects.
-    Case("semicolon.csv", delimited(";").encode(), says=("delimiter semicolon",)),
-    Case("tabs.csv", delimited("\t").encode(), says=("delimiter tab",)),
-    Case("bars.csv", delimited("|").encode(), says=("delimiter vertical bar",)),
-    Case("sep.csv", ("sep=;\n" + delimited(";")).encode()),
-    Case("quoted.tsv", delimited("\t", texts=TWO_LINES).encode(), texts=TWO_LINES),
-    Case("single.csv", delimited(quote="'", texts=SINGLE).encode(), texts=SINGLE),
+    Case("semicolon.csv", delimited(";"), says=("delimiter semicolon",)),
+    Case("tabs.csv", delimited("\t"), says=("delimiter tab",)),
+    Case("bars.csv", delimited("|"), says=("delimiter vertical bar",)),
+    Case("sep.csv", ("sep=;\n" + delimited(";"))),
+    Case("quoted.tsv", delimited("\t", texts=TWO_LINES), texts=TWO_LINES),
+    Case("single.csv", delimited(quote="'", texts=SINGLE), texts=SINGLE),
     Case(
         "escaped.csv",
-        b"text,label\n"
+        "text,label\n"
         + "".join(
             '"{}",{}\n'.format(text.replace('"', '\\"'), label) for text, label in zip(SAID, LABELS, strict=True)
-        ).encode(),
+        ),
         texts=SAID,
     ),
-    Case("old_mac.csv", delimited(end="\r").encode()),
-    Case("windows.csv", delimited(end="\r\n").encode()),
-    Case("returns.csv", delimited(texts=RETURNS).encode(), texts=RETURNS),
-    Case("long.csv", delimited(texts=LONG).encode(), texts=LONG),
+    Case("old_mac.csv", delimited(end="\r")),
+    Case("windows.csv", delimited(end="\r\n")),
+    Case("returns.csv", delimited(texts=RETURNS), texts=RETURNS),
+    Case("long.csv", delimited(texts=LONG), texts=LONG),
     Case(
         "unclosed.csv",
-        delimited(always=True).replace(f'"{TEXTS[5]}"', f'"{TEXTS[5]}').encode(),
+        delimited(always=True).replace(f'"{TEXTS[5]}"', f'"{TEXTS[5]}'),
         texts=(*TEXTS[:5], *TEXTS[6:]),
         labels=(*LABELS[:5], *LABELS[6:]),
         says=("1 row(s) cannot be read and are left out", "line 7"),
@@ -253,46 +253,46 @@ CASES: Final[tuple[Case, ...]] = (
     # Columns.
     Case(
         "news.csv",
-        delimited(header="category,headline,link", row="{label},{text},https://news.example/{number}/a-b").encode(),
+        delimited(header="category,headline,link", row="{label},{text},https://news.example/{number}/a-b"),
         "headline",
         "category",
     ),
     Case(
         "airline.csv",
-        delimited(header="airline_sentiment,airline,text", row="{label},united,{text}").encode(),
+        delimited(header="airline_sentiment,airline,text", row="{label},united,{text}"),
         "text",
         "airline_sentiment",
     ),
     Case(
         "replies.csv",
-        delimited(header="comment,is_reply,is_retweet,verdict", row="{text},0,1,{label}").encode(),
+        delimited(header="comment,is_reply,is_retweet,verdict", row="{text},0,1,{label}"),
         "comment",
         "verdict",
     ),
     Case(
         "annotators.csv",
-        delimited(header="comment,annotator1,annotator2,label_final", row="{text},good,bad,{label}").encode(),
+        delimited(header="comment,annotator1,annotator2,label_final", row="{text},good,bad,{label}"),
         "comment",
         "label_final",
     ),
     # Labels.
-    Case("spaces.csv", delimited(row="{text},{label} ").encode()),
+    Case("spaces.csv", delimited(row="{text},{label} ")),
     Case(
         "floats.csv",
-        delimited(labels=("1", "0", "1.0", "0.0") * 6).encode(),
+        delimited(labels=("1", "0", "1.0", "0.0") * 6),
         labels=("1", "0", "1", "0") * 6,
     ),
     Case(
         "commas.csv",
-        delimited(";", labels=("1,5", "2,25", "3,0") * 8).encode(),
+        delimited(";", labels=("1,5", "2,25", "3,0") * 8),
         label="label",
         kind="regression",
         labels=(1.5, 2.25, 3.0) * 8,
     ),
-    Case("choices.csv", delimited(";", row='{text};{{"choices": ["{label}"]}}').encode()),
+    Case("choices.csv", delimited(";", row='{text};{{"choices": ["{label}"]}}')),
     Case(
         "missing.csv",
-        delimited(labels=("NA", *("2.5", "4.25") * 3, "1.5") * 3).encode(),
+        delimited(labels=("NA", *("2.5", "4.25") * 3, "1.5") * 3),
         texts=[text for number, text in enumerate(TEXTS) if number % 8],
         labels=(*(2.5, 4.25) * 3, 1.5) * 3,
         kind="regression",
@@ -301,46 +301,46 @@ CASES: Final[tuple[Case, ...]] = (
     ),
     Case(
         "thousands.csv",
-        delimited(";", labels=("1,500", "22,250", "300") * 8).encode(),
+        delimited(";", labels=("1,500", "22,250", "300") * 8),
         kind="regression",
         labels=(1500.0, 22250.0, 300.0) * 8,
         says=("separates thousands",),
     ),
     Case(
         "pairs.tsv",
-        delimited("\t", labels=("3", "7", "12", "3,7", "7,12", "12,3") * 4).encode(),
+        delimited("\t", labels=("3", "7", "12", "3,7", "7,12", "12,3") * 4),
         kind="multilabel",
         labels=(("3",), ("7",), ("12",), ("3", "7"), ("12", "7"), ("12", "3")) * 4,
     ),
-    Case("hashes.csv", delimited(labels=("slow", "slow#rude", "rude") * 8).encode(), kind="multilabel", labels=SLOW),
+    Case("hashes.csv", delimited(labels=("slow", "slow#rude", "rude") * 8), kind="multilabel", labels=SLOW),
     Case(
         "breaks.csv",
-        delimited(labels=('"slow"', '"slow\nrude"', '"rude"') * 8).encode(),
+        delimited(labels=('"slow"', '"slow\nrude"', '"rude"') * 8),
         kind="multilabel",
         labels=SLOW,
     ),
     Case(
         "python.csv",
-        delimited(";", labels=("['slow']", "['slow', 'rude']", "('rude',)") * 8).encode(),
+        delimited(";", labels=("['slow']", "['slow', 'rude']", "('rude',)") * 8),
         kind="multilabel",
         labels=SLOW,
     ),
     Case(
         "arrays.csv",
-        delimited(labels=("['slow']", "['slow' 'rude']", "['rude']") * 8).encode(),
+        delimited(labels=("['slow']", "['slow' 'rude']", "['rude']") * 8),
         kind="multilabel",
         labels=SLOW,
     ),
-    Case("codes.csv", delimited(labels=("0101", "101") * 12).encode(), labels=("0101", "101") * 12),
+    Case("codes.csv", delimited(labels=("0101", "101") * 12), labels=("0101", "101") * 12),
     Case(
         "invisible.csv",
-        delimited(labels=("good", "good\u200b", "bad") * 8).encode(),
+        delimited(labels=("good", "good\u200b", "bad") * 8),
         labels=("good", "good", "bad") * 8,
         says=("labels that differ in spaces or Unicode form only are one class: good",),
     ),
     Case(
         "unlabelled.csv",
-        delimited(labels=("good", "", "bad") * 8).encode(),
+        delimited(labels=("good", "", "bad") * 8),
         labels=("good", "bad") * 8,
         texts=[t for n, t in enumerate(TEXTS) if n % 3 != 1],
         says=("8 row(s) have no label",),
@@ -348,16 +348,16 @@ CASES: Final[tuple[Case, ...]] = (
     ),
     Case(
         "rare.csv",
-        delimited(header="product,text,Tags", row="{label},{text},{rare}").encode(),
+        delimited(header="product,text,Tags", row="{label},{text},{rare}"),
         label="product",
         says=("'Tags' may also be the label",),
     ),
     # Titles and notes above the header.
-    Case("export.csv", b"# exported 2024-01-01\n# by the shop\n" + delimited().encode(), says=("2 line(s) above",)),
-    Case("survey_title.csv", b"Survey 2024,\n" + delimited().encode(), says=("1 line(s) above",)),
+    Case("export.csv", "# exported 2024-01-01\n# by the shop\n" + delimited(), says=("2 line(s) above",)),
+    Case("survey_title.csv", "Survey 2024,\n" + delimited(), says=("1 line(s) above",)),
     Case("title.xlsx", workbook([("Feedback 2024", ""), ("", ""), *_ROWS])),
     # Annotation of fastText; objects of pandas.
-    Case("fasttext.txt", delimited(header=None, row="__label__{label} {text}", quote="").encode(), says=("2 classes",)),
+    Case("fasttext.txt", delimited(header=None, row="__label__{label} {text}", quote=""), says=("2 classes",)),
     Case(
         "several.txt",
         delimited(
@@ -365,14 +365,12 @@ CASES: Final[tuple[Case, ...]] = (
             row="{label} {text}",
             quote="",
             labels=("__label__slow", "__label__slow __label__rude", "__label__rude") * 8,
-        ).encode(),
+        ),
         kind="multilabel",
         labels=SLOW,
     ),
-    Case("columns.json", json.dumps({"text": dict(enumerate(TEXTS)), "label": dict(enumerate(LABELS))}).encode()),
-    Case(
-        "split.json", json.dumps({"columns": ["text", "label"], "data": list(zip(TEXTS, LABELS, strict=True))}).encode()
-    ),
+    Case("columns.json", json.dumps({"text": dict(enumerate(TEXTS)), "label": dict(enumerate(LABELS))})),
+    Case("split.json", json.dumps({"columns": ["text", "label"], "data": list(zip(TEXTS, LABELS, strict=True))})),
     Case(
         "data.json",
         json.dumps(
@@ -380,9 +378,9 @@ CASES: Final[tuple[Case, ...]] = (
                 "version": 1,
                 "data": [dict(zip(("text", "label"), row, strict=True)) for row in zip(TEXTS, LABELS, strict=True)],
             }
-        ).encode(),
+        ),
     ),
-    Case("rows.json", json.dumps([("text", "label"), *zip(TEXTS, LABELS, strict=True)]).encode()),
+    Case("rows.json", json.dumps([("text", "label"), *zip(TEXTS, LABELS, strict=True)])),
     # Encodings and line ends of joined or old files.
     Case("old_german.csv", delimited(texts=GERMAN, end="\r").encode("cp1252"), texts=GERMAN),
     Case(
@@ -394,12 +392,12 @@ CASES: Final[tuple[Case, ...]] = (
     ),
     Case(
         "backslash.csv",
-        delimited(row='"{text} \\""ok\\""",{label}', texts=TEXTS, quote="").encode(),
+        delimited(row='"{text} \\""ok\\""",{label}', texts=TEXTS, quote=""),
         texts=tuple(f'{text} \\"ok\\"' for text in TEXTS),
     ),
     Case("lines.csv", jsonl(lambda text, label: {"text": text, "label": label})),
     # Containers.
-    Case("TABLE.CSV", delimited().encode()),
+    Case("TABLE.CSV", delimited()),
     Case("table.csv.gz", gzip.compress(delimited().encode())),
     Case("table.zip", archive({"table.csv": delimited().encode(), "__MACOSX/._table.csv": b"x"})),
     Case("book.xlsx", workbook(_ROWS), says=("sheet 'Sheet1'",)),
@@ -411,8 +409,13 @@ CASES: Final[tuple[Case, ...]] = (
     Case("book.ods", open_document(_ROWS)),
     Case("rows.ndjson", jsonl(lambda text, label: {"text": text, "label": label})),
     Case("lines.json", jsonl(lambda text, label: {"text": text, "label": label})),
-    Case("table.txt", delimited("\t").encode()),
+    Case("table.txt", delimited("\t")),
 )
+
+
+def put(path: Path, content: str | bytes) -> Path:
+    path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    return path
 
 
 def made(file: Path, folder: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[str, TaskSource, str]:

@@ -1,6 +1,7 @@
 """Exports of annotation tools, and files of tags, are recognised by `init` as a run reads them."""
 
 import json
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -14,69 +15,65 @@ from components.data.tasks.kinds import find_kind
 from components.data.understanding import understand
 from tests.data.public_inputs import LABELS, TEXTS, made
 
-Row = Callable[[str, str, int], dict[str, Any]]
+HASHES = {"_input_hash": 1, "_task_hash": 2, "answer": "accept"}
+FIRST = {text: text.split()[0] for text in TEXTS}
 
 
-def lines(row: Row) -> str:
-    return "".join(
-        json.dumps(row(text, label, number)) + "\n"
-        for number, (text, label) in enumerate(zip(TEXTS, LABELS, strict=True))
-    )
-
-
-def studio(text: str, label: str, number: int) -> dict[str, Any]:
-    result = [{"from_name": "mood", "to_name": "text", "type": "choices", "value": {"choices": [label]}}]
-    return {"id": number, "data": {"text": text}, "annotations": [{"id": number, "result": result}]}
-
-
-def studio_spans(text: str, label: str, number: int) -> dict[str, Any]:
-    value = {"start": 0, "end": len(text.split()[0]), "labels": ["WORD"], "text": text.split()[0]}
-    result = [{"from_name": "kind", "to_name": "text", "type": "labels", "value": value}]
-    return {"id": number, "data": {"text": text}, "annotations": [{"id": number, "result": result}]}
+def lines(row: Callable[[str, str], dict[str, Any]], *, studio: bool = False) -> str:
+    """An export of lines, or of Label Studio, whose tasks have one result each."""
+    given = [row(text, label) for text, label in zip(TEXTS, LABELS, strict=True)]
+    if studio:
+        data = [{"id": n, "data": {"text": text}} for n, text in enumerate(TEXTS)]
+        results = [{"from_name": "mood", "to_name": "text"} | each for each in given]
+        return json.dumps([a | {"annotations": [{"result": [b]}]} for a, b in zip(data, results, strict=True)])
+    return "".join(json.dumps({"id": n} | each) + "\n" for n, each in enumerate(given))
 
 
 def tokens(text: str) -> list[dict[str, Any]]:
-    made, start = [], 0
-    for number, word in enumerate(text.split()):
-        made.append({"text": word, "start": start, "end": start + len(word), "id": number})
-        start += len(word) + 1
-    return made
+    words = enumerate(re.finditer(r"\S+", text))
+    return [{"text": word[0], "start": word.start(), "end": word.end(), "id": number} for number, word in words]
 
 
-HASHES = {"_input_hash": 1, "_task_hash": 2}
+def span(text: str, *, several: bool = False) -> dict[str, Any]:
+    """The first word of a text."""
+    return {"start": 0, "end": len(FIRST[text]), "text": FIRST[text]} | (
+        {"labels": ["WORD"]} if several else {"label": "WORD"}
+    )
+
+
+CLASSES, LABELLED = {"kind": "classification", "text": "text"}, {"label": "label"}
 EXPORTS: dict[str, tuple[str, str, str, dict[str, Any]]] = {
     # Name -> file, content, format, keys.
     "Label Studio, choices": (
         "export.json",
-        json.dumps([studio(text, label, n) for n, (text, label) in enumerate(zip(TEXTS, LABELS, strict=True))]),
+        lines(lambda text, label: {"type": "choices", "value": {"choices": [label]}}, studio=True),
         "label-studio",
-        {"kind": "classification", "text": "text"},
+        CLASSES,
     ),
     "Label Studio, spans": (
         "export.json",
-        json.dumps([studio_spans(text, label, n) for n, (text, label) in enumerate(zip(TEXTS, LABELS, strict=True))]),
+        lines(lambda text, label: {"type": "labels", "value": span(text, several=True)}, studio=True),
         "label-studio",
         {"kind": "tagging"},
     ),
     "doccano, labels": (
         "all.jsonl",
-        lines(lambda text, label, n: {"id": n, "text": text, "label": [label]}),
+        lines(lambda text, label: {"text": text, "label": [label]}),
         "jsonl",
-        {"kind": "classification", "text": "text", "label": "label"},
+        CLASSES | LABELLED,
     ),
     "doccano, spans": (
         "all.jsonl",
-        lines(lambda text, label, n: {"id": n, "text": text, "label": [[0, 3, "PER"]]}),
+        lines(lambda text, label: {"text": text, "label": [[0, 3, "PER"]]}),
         "doccano",
         {"kind": "tagging"},
     ),
     "doccano, entities": (
         "all.jsonl",
         lines(
-            lambda text, label, n: {
-                "id": n,
+            lambda text, label: {
                 "text": text,
-                "entities": [{"id": n, "label": "PER", "start_offset": 0, "end_offset": 3}],
+                "entities": [{"label": "PER", "start_offset": 0, "end_offset": 3}],
                 "relations": [],
             }
         ),
@@ -86,50 +83,32 @@ EXPORTS: dict[str, tuple[str, str, str, dict[str, Any]]] = {
     "Prodigy, choice": (
         "set.jsonl",
         lines(
-            lambda text, label, n: (
-                HASHES
-                | {"text": text, "options": [{"id": "good"}, {"id": "bad"}], "accept": [label], "answer": "accept"}
-            )
+            lambda text, label: HASHES | {"text": text, "options": [{"id": "good"}, {"id": "bad"}], "accept": [label]}
         ),
         "prodigy",
-        {"kind": "classification", "text": "text"},
+        CLASSES,
     ),
     "Prodigy, yes or no": (
         "set.jsonl",
         lines(
-            lambda text, label, n: (
+            lambda text, label: (
                 HASHES | {"text": text, "label": "COMPLAINT", "answer": "accept" if label == "bad" else "reject"}
             )
         ),
         "prodigy",
-        {"kind": "classification", "text": "text"},
+        CLASSES,
     ),
     "Prodigy, spans": (
         "set.jsonl",
-        lines(
-            lambda text, label, n: (
-                HASHES
-                | {
-                    "text": text,
-                    "tokens": tokens(text),
-                    "spans": [{"start": 0, "end": len(text.split()[0]), "label": "WORD"}],
-                    "answer": "accept",
-                }
-            )
-        ),
+        lines(lambda text, label: HASHES | {"text": text, "tokens": tokens(text), "spans": [span(text)]}),
         "prodigy",
         {"kind": "tagging"},
     ),
     "cats of spaCy": (
         "train.jsonl",
-        lines(
-            lambda text, label, n: {
-                "text": text,
-                "cats": {"good": float(label == "good"), "bad": float(label == "bad")},
-            }
-        ),
+        lines(lambda text, label: {"text": text, "cats": {name: float(label == name) for name in ("good", "bad")}}),
         "doccano",
-        {"kind": "classification", "text": "text"},
+        CLASSES,
     ),
     "CoNLL without a suffix": (
         "eng",

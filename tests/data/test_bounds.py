@@ -7,9 +7,9 @@ import zipfile
 import pytest
 
 from components.core.errors import ConfigError, DataError
-from components.data.formats.bounds import FREE_BYTES, RATIO_KEY
-from components.data.formats.lines import Reading, text_blocks
-from components.data.formats.workbook import read_sheet, sheet_names
+from components.data.formats.lines import FREE_BYTES, RATIO_KEY, Reading, text_blocks
+from components.data.formats.rows import open_rows
+from components.data.formats.workbook import sheet_names
 from components.settings.loading import read_file
 from tests.data.public_inputs import workbook
 
@@ -59,7 +59,7 @@ def test_a_cell_in_the_last_row_and_column(tmp_path):
     content = workbook([("text", "label"), ("good", "yes"), ("bad", "no")])
     path.write_bytes(remade(content, "</row></sheetData>", '<c r="XFD1048576"><v>1</v></c></row></sheetData>'))
     with pytest.raises(DataError, match=r"a.xlsx: needs more than 4,096 MB of memory, .* save it as csv"):
-        read_sheet(path, "")
+        open_rows(path)
     assert sheet_names(path) == ["Sheet1"]
 
 
@@ -69,7 +69,7 @@ def test_a_sheet_of_gigabytes(tmp_path):
         remade(workbook([("text", "label"), ("good", "yes")]), "</worksheet>", " " * LARGE + "</worksheet>")
     )
     with pytest.raises(DataError, match="a.xlsx: holds more than 67 MB unpacked"):
-        read_sheet(path, "")
+        open_rows(path)
 
 
 def test_aliases_that_repeat_billions_of_values(tmp_path):

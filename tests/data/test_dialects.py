@@ -7,8 +7,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from components.data.formats.delimited import Dialect
-from components.data.formats.dialect import detect_dialect
+from components.data.formats.delimited import Dialect, detect_dialect
 from components.data.formats.rows import open_rows
 from components.data.formats.tables import Layout
 

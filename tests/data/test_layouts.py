@@ -142,7 +142,7 @@ def test_texts_with_intents(name, tmp_path, monkeypatch):
     assert source.kind == "classification" and "layout: " in said
     assert rows_of(task, source) == sorted(((text,), [intent]) for text, intent in INTENTS)
     for data in (document, str(tmp_path / "data.json")):
-        task = read_task(data, text=None, label=None, kind=None, language=None)
+        task = read_task(data)
         assert (task.kind, sorted(zip(task.fields, targets_of(task), strict=True))) == (
             "classification",
             sorted(((text,), intent) for text, intent in INTENTS),
@@ -160,7 +160,7 @@ def test_texts_with_spans(name, tmp_path):
     rows = document if isinstance(document, list) else next(reversed(document.values()))
     lines.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
     for data in (document, str(path), str(lines)):
-        task = read_task(data, text=None, label=None, kind=None, language=None)
+        task = read_task(data)
         assert (task.kind, list(zip(task.fields, targets_of(task), strict=True))) == ("tagging", TAGGED)
 
 
@@ -222,4 +222,4 @@ def test_a_list_of_objects_is_named_with_a_line_that_converts_it(tmp_path):
             'staff,-,"good food, bad staff"',
         ]
     with pytest.raises(DataError, match=re.escape("'aspects' lists objects with")):
-        read_task(str(tmp_path / "a.json"), text=None, label=None, kind=None, language=None)
+        read_task(str(tmp_path / "a.json"))

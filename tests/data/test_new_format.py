@@ -7,7 +7,7 @@ import pytest
 from components.data.checks.measure import task_units
 from components.data.formats import kinds, rows
 from components.data.formats.lines import Reading
-from components.data.formats.tables import Opening, Rows
+from components.data.formats.tables import Numbered, Rows
 from components.data.ingestion import readers
 from components.labelling.rows import read_rows
 from components.settings import formats, tasks
@@ -22,12 +22,10 @@ TEXTS = [
 LABELS = ["good", "poor"] * 20
 
 
-def read_toy(file: Opening) -> Rows:
+def read_toy(file: Rows) -> Numbered:
     """`label -> text` lines."""
-    names = ["verdict", "text"]
-    return file.rows(
-        names, ((number, dict(zip(names, line.split(" -> "), strict=True))) for number, line in file.lines())
-    )
+    for number, line in file.lines():
+        yield number, dict(zip(("verdict", "text"), line.split(" -> "), strict=True))
 
 
 @pytest.fixture
@@ -49,7 +47,7 @@ def test_a_new_format_is_read_by_every_entry_point(toy, tmp_path, monkeypatch):
     assert [fields[0] for fields, _ in rows_of(name, source)] == sorted(TEXTS)
     assert sum(unit.statistics["rows"] for unit in task_units(name, source)) == len(TEXTS)
     assert {row.labels for row in read_rows(name, source)} == {("good",), ("poor",)}
-    task = read_task(str(toy), text=None, label=None, kind=None, language=None)
+    task = read_task(str(toy))
     assert [fields[0] for fields in task.fields] == TEXTS and targets_of(task) == LABELS
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from decimal import Decimal
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -16,7 +15,8 @@ from components.data.sampling import read_rows
 from components.data.understanding import understand
 from headstart import fit
 from headstart.tables import InputError, read_table
-from headstart.tasks import read_task, read_unlabelled
+from headstart.tasks import read_task as task
+from headstart.tasks import read_unlabelled
 from tests.data.public_inputs import LABELS, TEXTS, targets_of
 
 ROWS = [{"text": text, "label": label} for text, label in zip(TEXTS, LABELS, strict=True)]
@@ -36,10 +36,6 @@ class Dataset:
 
     def to_dict(self) -> dict[str, list[str]]:
         return {"text": list(TEXTS), "label": list(LABELS)}
-
-
-def task(data: Any, **named: Any) -> Any:
-    return read_task(data, **{"text": None, "label": None, "kind": None, "language": None} | named)
 
 
 def generator() -> Iterator[dict[str, str]]:
@@ -163,10 +159,8 @@ def test_a_label_that_is_no_tag_is_refused():
 
 def test_tags_as_one_text_have_their_scheme():
     words = [["Ann", "of", "Rome"]] * 4
-    frame = pd.DataFrame({"words": words, "tags": ["B-P O B-L"] * 4})
-    assert task(frame).source.scheme == "bio"
-    frame = pd.DataFrame({"words": words, "tags": ["S-P O S-L"] * 4})
-    assert task(frame).source.scheme == "iobes"
+    for tags, scheme in (("B-P O B-L", "bio"), ("S-P O S-L", "iobes")):
+        assert task(pd.DataFrame({"words": words, "tags": [tags] * 4})).source.scheme == scheme
 
 
 def test_numbers_as_tags_stay_numbers():

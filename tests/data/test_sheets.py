@@ -5,7 +5,7 @@ import io
 
 import pytest
 
-from components.data.formats.workbook import read_sheet
+from components.data.formats.rows import open_rows
 from components.labelling.answers import read_answers
 from components.settings.tasks import TaskSource
 from tests.data.public_inputs import workbook
@@ -52,12 +52,10 @@ def test_a_merged_cell_counts_in_each_of_its_rows(tmp_path):
     ]
     merged = ["A1:C1", "C3:C5", "C6:C8", "A20:B22"]
     (tmp_path / "a.xlsx").write_bytes(workbook(rows, merged))
-    sheet = read_sheet(tmp_path / "a.xlsx", "")
-    assert (sheet.names, [row for _, row in sheet.rows]) == (
-        ["text", "label"],
-        [[f"a text {n}", "c0" if n < 3 else "c3"] for n in range(6)],
-    )
-    assert sheet.described() == (
+    sheet = open_rows(tmp_path / "a.xlsx")
+    rows = [{"text": f"a text {n}", "label": "c0" if n < 3 else "c3"} for n in range(6)]
+    assert [row for _, row in sheet.rows] == rows
+    assert sheet.described == (
         "sheet 'Sheet1'; 1 row(s) above the header are left out; the value of 2 merged cell(s) counts in each of "
         "their rows"
     )

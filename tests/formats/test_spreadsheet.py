@@ -6,9 +6,7 @@ from pathlib import Path
 import pytest
 
 from components.data.formats.delimited import escaped, restored
-from components.data.formats.lines import Reading
 from components.data.formats.rows import open_rows, read_columns
-from components.data.formats.tables import Layout
 from components.labelling.answers import merge, read_answers
 from components.labelling.queue import Suggestion, write_suggestions
 from tests.example_task import write_jsonl
@@ -88,5 +86,5 @@ def test_predictions_are_read_back(tmp_path, suffix):
     rows = [row for _, row in open_rows(output).rows]
     assert [(row["text"], row["=note"]) for row in rows] == [(text, "@note") for text in texts]
     # Training and ingestion read the same texts.
-    read = read_columns(output, suffix[1:], ["text", "=note"], Layout(), Reading())
+    read = read_columns(output, suffix[1:], ["text", "=note"])
     assert [values for _, values in read] == [(text, "@note") for text in texts]

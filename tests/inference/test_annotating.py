@@ -11,10 +11,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from components.core.errors import ArtifactError, ConfigError, DataError
-from components.data.formats.lines import Reading
 from components.data.formats.parquets import classes_of
 from components.data.formats.rows import read_columns
-from components.data.formats.tables import Layout
 from components.data.tasks.data import Fields
 from components.serving.annotating import predict_annotations
 from components.serving.parts import LoadableModel, PartOptions
@@ -79,7 +77,7 @@ def test_every_form_of_input(tmp_path):
     (file,) = (tmp_path / "out" / "data").iterdir()
     assert classes_of(pq.read_schema(file)) == {"label": ["long", "short"]}
     columns = ["text", "label", "score"]
-    assert list(read_columns(file, "datasets", columns, Layout(), Reading())) == [
+    assert list(read_columns(file, "datasets", columns)) == [
         (1, ("abc", "short", "0.75")),
         (2, ("abcdef", "long", "0.875")),
     ]

@@ -3,25 +3,36 @@
 from __future__ import annotations
 
 import json
+import random
 from typing import Any
 
+import pandas as pd
 import pytest
 
 from components.cli.onboarding.splits import split_files
 from components.core.errors import DataError
-from components.data.facts import Facts, language_of
+from components.data.facts import Facts, language_of, script_of
 from components.data.sampling import Rows, read_rows
 from components.data.tasks.kinds import find_kind
 from components.data.understanding import text_columns, understand
 from components.settings.tasks import TaskSource
+from headstart.tables import InputError
+from headstart.tasks import read_task
 
 
 def rows(*result: dict[str, Any]) -> Rows:
     return Rows({name: [row.get(name) for row in result] for name in result[0]}, "jsonl")
 
 
-def table(columns: str, *values: tuple[Any, ...]) -> Rows:
-    return rows(*(dict(zip(columns.split(), row, strict=True)) for row in values))
+def table(count: int, **columns: Any) -> Rows:
+    """Columns of values that repeat, or of texts with the number of their row for {}."""
+    return Rows(
+        {
+            name: [values.format(row) if isinstance(values, str) else values[row % len(values)] for row in range(count)]
+            for name, values in columns.items()
+        },
+        "jsonl",
+    )
 
 
 CLASSES = {"kind": "classification", "text": "text", "label": "label"}
@@ -74,104 +85,72 @@ def test_splits_of_a_folder(tmp_path):
         split_files(tmp_path)
 
 
+MEASURED = {"kind": "regression", "text": "text", "score": "score"}
+FLAGS = {"kind": "multilabel", "text": "text", "labels": ["toxic", "rude"]}
+SEVERAL = CLASSES | {"kind": "multilabel"}
+NUMBERS = range(99)
+
+
 @pytest.mark.parametrize(
     ("result", "expected"),
     [
-        (rows({"text": "good film", "label": "1"}, {"text": "bad", "label": "0"}), CLASSES),
-        (
-            rows(*({"id": str(n), "body": f"a long text {n}", "mood": "xy"[n % 2]} for n in range(6))),
-            CLASSES | {"text": "body", "label": "mood"},
-        ),
-        (table("text label label_name", *((f"a b c {n}", n % 2, "xy"[n % 2]) for n in range(6))), CLASSES | NAMES),
-        (table("text label other", *((f"a b c {n}", n % 2, "xyz"[n % 3]) for n in range(9))), CLASSES),
+        (table(2, text=["good film", "bad"], label=["1", "0"]), CLASSES),
+        (table(6, id="{}", body="a long text {}", mood=["x", "y"]), CLASSES | {"text": "body", "label": "mood"}),
+        (table(6, text="a b c {}", label=[0, 1], label_name=["x", "y"]), CLASSES | NAMES),
+        (table(9, text="a b c {}", label=[0, 1], other=["x", "y", "z"]), CLASSES),
         # Scripts without spaces: a sentence with a number is no identifier.
         (
-            table("no รายละเอียด ประเภท", *((n, f"พัสดุหมายเลข{n}ยังไม่ถึง", "กข"[n % 2]) for n in range(6))),
+            table(6, no=NUMBERS, รายละเอียด="พัสดุหมายเลข{}ยังไม่ถึง", ประเภท=["ก", "ข"]),
             {"kind": "classification", "text": "รายละเอียด", "label": "ประเภท"},
         ),
         (
-            table("no 内容 種類", *((n, f"{n}日に注文した荷物が届きません", "ab"[n % 2]) for n in range(6))),
+            table(6, no=NUMBERS, 内容="{}日に注文した荷物が届きません", 種類=["a", "b"]),
             {"kind": "classification", "text": "内容", "label": "種類"},
         ),
         (
-            table("premise hypothesis label", ("a", "b", "yes"), ("c", "d", "no")),
+            table(2, premise=["a", "c"], hypothesis=["b", "d"], label=["yes", "no"]),
             {"kind": "pair", "first": "premise", "second": "hypothesis", "label": "label"},
         ),
         (
-            table("sentence1 sentence2 label", ("a", "b", 4.5), ("c", "d", 1.0)),
+            table(2, sentence1=["a", "c"], sentence2=["b", "d"], label=[4.5, 1.0]),
             {"kind": "similarity", "first": "sentence1", "second": "sentence2", "score": "label"},
         ),
-        (table("text score", ("a b", 0.25), ("c d", 3.5)), {"kind": "regression", "text": "text", "score": "score"}),
+        (table(2, text=["a b", "c d"], score=[0.25, 3.5]), MEASURED),
         # Signs of percent and currencies stand beside numbers.
-        (
-            table("text score", *((f"a {n}", f"{7 * n}%") for n in range(25))),
-            {"kind": "regression", "text": "text", "score": "score"},
-        ),
-        (
-            table("text price score", *((f"a {n}", "x", f"$1,{200 + n}.50") for n in range(8))),
-            {"kind": "regression", "text": "text", "score": "score"},
-        ),
-        (
-            table("text score", *((f"a {n}", f"{n},5 \u20ac") for n in range(8))),
-            {"kind": "regression", "text": "text", "score": "score"},
-        ),
-        (table("text label", ("a", ["x", "y"]), ("b", [])), CLASSES | {"kind": "multilabel"}),
-        (
-            rows(*({"text": f"t {n}", "label": ["x;y", "x", "y", "y;x"][n % 4]} for n in range(8))),
-            CLASSES | {"kind": "multilabel", "label_separator": ";"},
-        ),
-        (
-            rows(*({"text": f"t {n}", "label": ["<x><y> ", "<x>", "<y>", " <y><x>"][n % 4]} for n in range(8))),
-            CLASSES | {"kind": "multilabel", "label_separator": "><"},
-        ),
-        (
-            rows(*({"text": f"t {n}", "label": ["|x|y|", "|x|", "|y|", "|y|x|"][n % 4]} for n in range(8))),
-            CLASSES | {"kind": "multilabel", "label_separator": "|"},
-        ),
+        (table(25, text="a {}", score=[f"{7 * n}%" for n in NUMBERS]), MEASURED),
+        (table(8, text="a {}", price=["x"], score=[f"$1,{200 + n}.50" for n in NUMBERS]), MEASURED),
+        (table(8, text="a {}", score="{},5 \u20ac"), MEASURED),
+        (table(2, text=["a", "b"], label=[["x", "y"], []]), SEVERAL),
+        (table(8, text="t {}", label=["x;y", "x", "y", "y;x"]), SEVERAL | {"label_separator": ";"}),
+        (table(8, text="t {}", label=["<x><y> ", "<x>", "<y>", " <y><x>"]), SEVERAL | {"label_separator": "><"}),
+        (table(8, text="t {}", label=["|x|y|", "|x|", "|y|", "|y|x|"]), SEVERAL | {"label_separator": "|"}),
         # Labels that spaces separate are also alone; names of several words are not.
-        (
-            rows(*({"text": f"t {n}", "label": ["x y", "x", "y", "z", "z y"][n % 5]} for n in range(10))),
-            CLASSES | {"kind": "multilabel", "label_separator": " "},
-        ),
-        (rows(*({"text": f"t {n}", "label": ["new york", "york", "rome"][n % 3]} for n in range(9))), CLASSES),
+        (table(10, text="t {}", label=["x y", "x", "y", "z", "z y"]), SEVERAL | {"label_separator": " "}),
+        (table(9, text="t {}", label=["new york", "york", "rome"]), CLASSES),
         # A column of languages is a label if there is no other one.
-        (
-            table("text queue lang", *((f"a b {n}", "xyz"[n % 3], "ab"[n % 2]) for n in range(9))),
-            CLASSES | {"label": "queue"},
-        ),
-        (table("text lang", *((f"a b {n}", "ab"[n % 2]) for n in range(9))), CLASSES | {"label": "lang"}),
+        (table(9, text="a b {}", queue=["x", "y", "z"], lang=["a", "b"]), CLASSES | {"label": "queue"}),
+        (table(9, text="a b {}", lang=["a", "b"]), CLASSES | {"label": "lang"}),
         # A label of one row is no reason to take the labels of a row for one.
         (
-            rows(
-                *(
-                    {"text": f"t {n}", "label": ["x;y", "x", "y", "z;x", "y;z", "rare;x"][n % 5 + n // 20]}
-                    for n in range(21)
-                )
-            ),
-            CLASSES | {"kind": "multilabel", "label_separator": ";"},
+            table(21, text="t {}", label=["x;y", "x", "y", "z;x", "y;z"] * 4 + ["rare;x"]),
+            SEVERAL | {"label_separator": ";"},
         ),
+        (table(2, text=["a b c", "d e f"], toxic=["1", "0"], rude=["0", "1"]), FLAGS),
+        (table(3, text=["a b c", "d e f", "g"], toxic=["x", "", ""], rude=["", "X", ""]), FLAGS),
         (
-            table("text toxic rude", ("a b c", "1", "0"), ("d e f", "0", "1")),
-            {"kind": "multilabel", "text": "text", "labels": ["toxic", "rude"]},
-        ),
-        (
-            table("text toxic rude", ("a b c", "x", ""), ("d e f", "", "X"), ("g", "", "")),
-            {"kind": "multilabel", "text": "text", "labels": ["toxic", "rude"]},
-        ),
-        (
-            table("tokens ner_tags", (["Jim", "ran"], ["B-PER", "O"])),
+            table(1, tokens=[["Jim", "ran"]], ner_tags=[["B-PER", "O"]]),
             {"kind": "tagging", "words": "tokens", "tags": "ner_tags", "scheme": "bio"},
         ),
         (
-            table("words tags", (["a", "b"], ["DET", "NOUN"])),
+            table(1, words=[["a", "b"]], tags=[["DET", "NOUN"]]),
             {"kind": "tagging", "words": "words", "tags": "tags", "scheme": "none"},
         ),
         (
-            table("question context answers", ("q", "c", {})),
+            table(1, question="q", context="c", answers=[{}]),
             {"kind": "questions", "question": "question", "context": "context", "answers": "answers"},
         ),
         (
-            table("question choices answer", ("q", ["a", "b"], "B")),
+            table(1, question="q", choices=[["a", "b"]], answer="B"),
             {"kind": "choice", "text": "question", "choices": "choices", "label": "answer", "answer": "letter"},
         ),
     ],
@@ -201,15 +180,13 @@ def test_columns_are_named_in_words(row, message):
 
 def test_another_column_of_text_can_be_read_too():
     """Few subjects repeat; they are no labels."""
-    subjects = [f"about my order {n % 30}" for n in range(90)]
-    bodies = [f"a long text {n} of mine" for n in range(90)]
-    columns = {"subject": subjects, "body": bodies, "queue": ["x", "y", "z"] * 30}
-    table = rows(*({name: values[n] for name, values in columns.items()} for n in range(90)))
+    subjects = [f"about my order {n}" for n in range(30)]
+    given = table(90, subject=subjects, body="a long text {} of mine", queue=["x", "y", "z"])
     note = "column 'body' is the text, 'queue' is the label; 'subject' may also be the text (--text"
-    assert understand(table).reasons == [f"{note}; --text body,subject reads both)"]
-    assert understand(table, text=["body"], label="queue", kind="multilabel").reasons == [f"{note})"]
+    assert understand(given).reasons == [f"{note}; --text body,subject reads both)"]
+    assert understand(given, text=["body"], label="queue", kind="multilabel").reasons == [f"{note})"]
     both = {"kind": "pair", "first": "body", "second": "subject", "label": "queue"}
-    assert understand(table, text=("body", "subject"), label="queue").keys == both
+    assert understand(given, text=("body", "subject"), label="queue").keys == both
 
 
 @pytest.mark.parametrize(
@@ -227,13 +204,8 @@ def test_dates_are_no_texts(value, column):
 
 
 def test_a_column_of_splits_is_named():
-    columns = {
-        "text": ["a b c"] * 8,
-        "label": ["x", "y"] * 4,
-        "part": ["Train", "test"] * 4,
-        "other": ["a", "test"] * 4,
-    }
-    assert understand(Rows(columns)).reasons[1:] == [
+    given = table(8, text=["a b c"], label=["x", "y"], part=["Train", "test"], other=["a", "test"])
+    assert understand(given).reasons[1:] == [
         "warning: column 'part' names the split of each row (test, train), and is not used; write a file for each "
         "split, such as train.csv and test.csv in one folder"
     ]
@@ -244,35 +216,30 @@ def test_lists_of_tags_as_text_are_refused(value):
     with pytest.raises(
         DataError, match="column 'tags' has lists of tags as text .* save the table as parquet or jsonl"
     ):
-        understand(table("tokens tags", *(("['Jim', 'ran']", value) for _ in range(4))))
+        understand(table(4, tokens=["['Jim', 'ran']"], tags=[value]))
 
 
 def test_a_few_rows_with_a_label_are_enough():
     """Most rows of a file may wait for a label; a filled column with another name of a label comes first."""
-    few = [(f"the text of message {number}", "web", ["a", "b", None][min(number, 2)]) for number in range(30)]
-    assert understand(table("text source label", *few)).keys == CLASSES
-    assert understand(table("text label category", *few)).keys == CLASSES
-    single = [(text, source, None if label == "b" else label) for text, source, label in few]
+    few, text = ["a", "b", *[None] * 28], "the text of message {}"
+    assert understand(table(30, text=text, source=["web"], label=few)).keys == CLASSES
+    assert understand(table(30, text=text, label=["web"], category=few)).keys == CLASSES
     with pytest.raises(DataError, match="no column looks like a label"):
-        understand(table("text source label", *single))
+        understand(table(30, text=text, source=["web"], label=["a", *[None] * 29]))
 
 
 def test_columns_can_be_named_and_others_are_mentioned():
-    table = rows(*({"text": f"t {n}", "note": f"n {n}", "action": "ab"[n % 2], "place": "cd"[n % 2]} for n in range(8)))
-    meant = understand(table)
+    given = table(8, text="t {}", note="n {}", action=["a", "b"], place=["c", "d"])
+    meant = understand(given)
     assert (meant.keys["label"], meant.others) == ("action", ["place"])
     assert meant.reasons == [
         "column 'text' is the text, 'action' is the label; 'place' may also be the label (--label)"
     ]
-    assert understand(table, text=["note"], label="place").keys == {
-        "kind": "classification",
-        "text": "note",
-        "label": "place",
-    }
+    assert understand(given, text=["note"], label="place").keys == CLASSES | {"text": "note", "label": "place"}
     with pytest.raises(DataError, match="no column 'x'; the columns are 'text', 'note', 'action', 'place'"):
-        understand(table, label="x")
+        understand(given, label="x")
     with pytest.raises(DataError, match="no column looks like a label"):
-        understand(rows({"text": "a"}, {"text": "b"}))
+        understand(table(2, text=["a", "b"]))
 
 
 def test_facts(tmp_path):
@@ -321,7 +288,7 @@ def test_folders_of_parallel_files_are_splits(tmp_path):
     for given in ({}, {"text": ["seq.in"], "label": "seq.out"}):
         assert understand(result, kind="tagging", **given).keys == tagged
     with pytest.raises(DataError, match="no column holds tags .*; name them with label"):
-        understand(rows({"text": "a b", "label": "x"}), kind="tagging")
+        understand(table(1, text="a b", label="x"), kind="tagging")
     (tmp_path / "train/label").write_text("PlayMusic\n")
     with pytest.raises(DataError, match=r"is no folder of parallel files, .* \(label: 1 lines, seq.in: 3 lines"):
         read_rows(files["train"])
@@ -362,7 +329,178 @@ def test_members_of_a_json_document_are_splits(tmp_path):
     ],
 )
 def test_a_group_column_has_many_values_with_several_rows(column, values, chosen):
-    table = [{"text": f"text {row} of many", "label": "ab"[row % 2], column: f"v{row % values}"} for row in range(200)]
-    result = understand(rows(*table)).group
+    values = [f"v{row}" for row in range(values)]
+    result = understand(table(200, text="text {} of many", label=["a", "b"], **{column: values})).group
     assert (result and result[0]) == (column if chosen else None)
-    assert result is None or f": {values} values, {200 / values:.1f} rows each, which" in result[1]
+    each = 200 / len(values)
+    assert result is None or f": {len(values)} values, {each:.1f} rows each, which" in result[1]
+
+
+TOPICS = {
+    "work": ["boss", "office", "salary", "overtime", "colleague"],
+    "health": ["pain", "doctor", "hospital", "fever", "medicine"],
+    "family": ["mother", "father", "child", "house", "dinner"],
+}
+SMALL = ["i", "am", "so", "very", "tired", "of", "the", "this", "today", "and", "my"]
+
+
+def listed(columns: str, values: Any) -> Rows:
+    return Rows(dict(zip(columns.split(), map(list, zip(*values, strict=True)), strict=True)), "csv")
+
+
+def told(count: int, seed: int = 0) -> list[tuple[str, str]]:
+    """(topic, sentence about it)."""
+    draw = random.Random(seed)
+    topics = [draw.choice([*TOPICS]) for _ in range(count)]
+    return [(topic, " ".join(draw.choice(TOPICS[topic] + SMALL) for _ in range(9))) for topic in topics]
+
+
+def test_the_label_is_what_the_texts_tell():
+    """The sex of the speaker has fewer values than the situation, and the texts do not tell it."""
+    draw = random.Random(1)
+    values = [(draw.choice(["30", "40"]), draw.choice(["남성", "여성"]), *row) for row in told(300)]
+    rows = listed("연령 성별 상황 문장", values)
+    meant = understand(rows)
+    assert meant.keys == {"kind": "classification", "text": "문장", "label": "상황"}
+    assert meant.others == ["연령", "성별"]
+    # Nothing is told by these texts: the fewest values.
+    untold = [(age, sex, topic, text) for (age, sex, _, text), (topic, _) in zip(values, told(300, 5), strict=True)]
+    assert understand(listed("연령 성별 상황 문장", untold)).keys["label"] in ("연령", "성별")
+
+
+def test_a_word_for_a_person_is_no_label():
+    assert (
+        understand(listed("gender mood text", [("fm"[n % 2], "xyz"[n % 3], f"a b c {n}") for n in range(12)])).keys[
+            "label"
+        ]
+        == "mood"
+    )
+
+
+@pytest.mark.parametrize(
+    ("columns", "row", "text", "label"),
+    [
+        ("feedback said", lambda n: (n % 2, told(60)[n][1]), "said", "feedback"),
+        ("feedback said", lambda n: (str(n % 2), told(60)[n][1]), "said", "feedback"),
+        ("said feedback", lambda n: (told(60)[n][1], ["up", "down"][n % 2]), "said", "feedback"),
+        ("comment story end", lambda n: (["yes", "no"][n % 2], told(60)[n][1], told(60)[n][0]), "story", "end"),
+        ("text said mood", lambda n: (f"https://x.org/{n}", told(60)[n][1], "xy"[n % 2]), "said", "mood"),
+        ("type said mood", lambda n: ("tweet", told(60)[n][1], "xy"[n % 2]), "said", "mood"),
+        # Short texts are texts if there are no longer ones.
+        ("text label", lambda n: (["yes", "no", "well"][n % 3], "xy"[n % 2]), "text", "label"),
+    ],
+)
+def test_a_name_alone_is_no_text_and_no_label(columns, row, text, label):
+    keys = understand(listed(columns, map(row, range(60)))).keys
+    assert (keys["text"], keys["label"]) == (text, label)
+
+
+def dialogues() -> list[tuple[int, int]]:
+    """(dialogue, place within it)."""
+    draw = random.Random(2)
+    return [(number, place) for number in range(60) for place in range(draw.randint(3, 12))]
+
+
+@pytest.mark.parametrize(
+    ("names", "group"),
+    [
+        ("Dialogue_ID Utterance_ID", "Dialogue_ID"),
+        ("doc_id page", "doc_id"),
+        ("thread order", "thread"),
+        ("part page", None),
+    ],
+)
+@pytest.mark.parametrize("shuffled", [False, True])
+def test_a_position_is_no_group(names, group, shuffled):
+    rows = [(*place, f"text {n} of many", "xy"[n % 2]) for n, place in enumerate(dialogues())]
+    if shuffled and "page" not in names and "order" not in names:
+        random.Random(3).shuffle(rows)
+    proposed = understand(listed(f"{names} text label", rows), text=["text"], label="label").group
+    assert (proposed and proposed[0]) == group
+
+
+@pytest.mark.parametrize(
+    ("columns", "row", "label", "answer"),
+    [
+        ("question choice0 choice1 choice2 choice3 choice4 label", lambda n: (n % 5,), "label", None),
+        ("question choice0 choice1 choice2 choice3 choice4 n", lambda n: (n % 5,), "n", None),
+        ("ctx ending0 ending1 ending2 ending3 gold", lambda n: (n % 4,), "gold", None),
+        ("question A B C D answer", lambda n: ("ABCD"[n % 4],), "answer", "letter"),
+        ("question opa opb opc opd cop", lambda n: (n % 4 + 1,), "cop", "from_one"),
+        ("question option_1 option_2 option_3 answer", lambda n: (n % 3 + 1,), "answer", "from_one"),
+        ("premise choice1 choice2 label", lambda n: (str(n % 2),), "label", None),
+        ("question option1 option2 correct", lambda n: (f"a thing {n % 2 + 1}",), "correct", "text"),
+    ],
+)
+def test_choices_in_columns(columns, row, label, answer):
+    names = columns.split()
+    things = [f"a thing {number}" for number in range(1, len(names) - 1)]
+    rows = listed(columns, [(f"what is it {n}", *things, *row(n)) for n in range(30)])
+    result = understand(rows).keys
+    expected = {"kind": "choice", "text": names[0], "choices": names[1:-1], "label": label}
+    assert result == expected | ({"answer": answer} if answer else {})
+    with pytest.raises(InputError, match=rf"{label!r} is the number, letter or text of one of several choices"):
+        read_task(pd.DataFrame(rows.columns))
+
+
+def test_columns_that_are_no_choices():
+    rows = listed("text answer1 answer2 label", [(told(30)[n][1], "yes", "no", "xy"[n % 2]) for n in range(30)])
+    assert understand(rows).keys == {"kind": "classification", "text": "text", "label": "label"}
+    several = listed("question choices key", [("what?", {"text": ["a", "b"]}, "AB"[n % 2]) for n in range(30)])
+    for given, kind in ((rows, "choice"), (several, None)):
+        with pytest.raises(DataError, match="a choice needs columns of the prompt, the choices and the answer"):
+            understand(given, kind=kind)
+
+
+LANGUAGES = {
+    "id": "Saya ingin memesan makanan di restoran yang dekat dengan rumah saya. Tolong kirimkan pesanan ini secepat "
+    "mungkin karena anak saya sudah lapar dan kami tidak punya waktu untuk memasak di rumah. Harga yang ditawarkan di "
+    "sini sangat murah dan pelayanan di toko ini baik sekali untuk semua orang yang datang.",
+    "tr": "Bu ürün çok güzel ve kaliteli, herkese tavsiye ederim. Kargo da hızlı geldi, o kadar memnun kaldım ki bir "
+    "tane daha alacağım. Ama fiyatı biraz pahalı, daha ucuz olabilirdi diye düşünüyorum.",
+    "ca": "Aquest producte és molt bo i el recomano a tothom. La qualitat és excel·lent i el preu també és correcte, "
+    "però l'enviament va trigar una mica. Tot i això, crec que és una bona compra i que els meus amics també el "
+    "voldran comprar perquè no és gaire car i les instruccions són clares per a tothom.",
+    "sv": "Jag tycker att den här filmen är mycket bra och jag vill se den igen med en vän som också gillar den.",
+    "af": "Ek wil graag 'n tafel vir twee mense bespreek, maar die restaurant is nie oop nie en niemand antwoord nie.",
+    "da": "Jeg vil gerne bestille et bord til to personer i aften, men ingen svarer i telefonen.",
+    "pl": "Chciałbym zarezerwować stolik dla dwóch osób, ale nikt nie odbiera telefonu.",
+    "vi": "Tôi muốn đặt món ăn ở nhà hàng này vì nó rất ngon",
+    "uk": "Я хочу замовити їжу в цьому ресторані, бо він дуже добрий і недорогий.",
+    "fa": "من می خواهم از این رستوران غذا سفارش بدهم چون خیلی خوب است",
+    "he": "אני רוצה להזמין אוכל מהמסעדה הזאת כי היא טובה מאוד",
+}
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
+def test_other_languages_are_none_of_those_that_are_told_apart(language):
+    assert language_of([LANGUAGES[language]]) == "und"
+
+
+@pytest.mark.parametrize(
+    "texts",
+    [
+        ["paracetamol 500mg tablet", "ibuprofen 200 mg"],
+        ["Python Java C++", "Kubernetes Docker"],
+        ["Cardiomyopathy", "Atrial fibrillation"],
+        ["a"],
+        ["ok", "500 \u00b5g"],
+        ["\u03b2-blocker tablet", "ibuprofen 200 mg"],
+    ],
+)
+def test_short_lists_of_terms_are_english(texts):
+    assert language_of(texts) == "en"
+
+
+def test_languages_that_are_told_apart():
+    assert language_of(["je voudrais réserver une table pour deux personnes dans ce restaurant"]) == "fr"
+    assert language_of(["ik wil graag een tafel reserveren voor twee personen"]) == "nl"
+    assert language_of(["Я хочу заказать еду, и мы были там, потому что он очень хороший. " * 4]) == "ru"
+    assert language_of(["أريد أن أطلب الطعام من هذا المطعم لأنه جيد جدا"]) == "ar"
+    assert language_of(["vorrei prenotare un tavolo"]) == "it" and language_of(["\u0645\u0637\u0639\u0645"]) == "ar"
+    assert [language_of(texts) for texts in (["12", "7"], [""], ["toner empty", "printer jams"])] == ["en"] * 3
+    assert [script_of(text) for text in (LANGUAGES["id"], LANGUAGES["uk"], "กขค")] == ["latin", "cyrillic", "thai"]
+    rows = [{"text": f"{LANGUAGES['id']} {n}", "label": "xy"[n % 2]} for n in range(8)]
+    task = read_task(rows)
+    assert task.language == "und"
+    assert "language not recognised, Latin script (--language)" in "\n".join(task.notes)

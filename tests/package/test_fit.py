@@ -295,7 +295,7 @@ def test_missing_texts_have_no_prediction(fitted):
             r"looks like a label \(columns: 'a', 'b', 'c'\); name it with label=",
         ),
         ({"text": ["a", None], "label": ["x", "y"]}, {}, r"1 labelled row"),
-        ({"text": ["a", 5], "label": ["x", "y"]}, {}, r"row 1, column 'text': is int \(5\), expected text"),
+        ({"text": ["a", 5], "label": ["x", "y"]}, {}, r"row 1, column 'text': is int, expected text \(5\)"),
         ({"text": ["a", "b"], "label": ["x", "x"]}, {}, r"only one class \('x'\)"),
         ({"text": ["a", "b"], "label": ["x", None]}, {}, r"1 labelled row"),
         (
@@ -339,7 +339,7 @@ def test_errors_name_the_index_and_the_line(fitted, later, tmp_path):
     with pytest.raises(InputError, match=r"row 2 \(index 'row-2'\), column 'text': is int"):
         fitted.predict(broken)
     (tmp_path / "rows.csv").write_text("text,label\na b,x\n,y\nc d,y\n5,x\n")
-    task = read_task(tmp_path / "rows.csv", text=None, label=None, kind=None, language=None)
+    task = read_task(tmp_path / "rows.csv")
     assert len(task.fields) == 3
     assert f"1 row(s) have no text and are left out, the first: {tmp_path}/rows.csv, line 3" in task.notes
 
@@ -350,7 +350,7 @@ def guessed(path: Path, data: pd.DataFrame) -> tuple[Any, ...]:
     keys = understand(read_rows(path)).keys
     columns = {key: keys[key] for key in ("text", "first", "second") if key in keys}
     for given in (data, path):
-        result = read_task(given, text=None, label=None, kind=None, language=None)
+        result = read_task(given)
         assert (result.kind, result.columns) == (keys["kind"], columns)
     return keys["kind"], *columns.values(), keys.get("label", keys.get("score", keys.get("labels")))
 
@@ -364,14 +364,14 @@ def test_a_file_and_a_dataframe_are_guessed_alike(tmp_path):
     assert guessed(path, each.assign(labels=["x;y", "x", "y", "y;x"] * 15)) == ("multilabel", "note", "labels")
     assert guessed(path, each.assign(labels=["<x><y>", "<x>", "<y>"] * 20)) == ("multilabel", "note", "labels")
     angled = read_task(
-        each.assign(labels=["<x><y>", "<x>", "<y>"] * 20), text=None, label=None, kind=None, language=None
+        each.assign(labels=["<x><y>", "<x>", "<y>"] * 20),
     )
     assert targets_of(angled)[:3] == [["x", "y"], ["x"], ["y"]]
     long = each.assign(label=["a long name of a class", "another long name"] * 30)
     assert guessed(path, long) == ("classification", "note", "label")
     flags = pd.DataFrame({"text": texts, "rude": [0, 1] * 30, "toxic": [1, 0, 0] * 20})
     assert guessed(path, flags) == ("multilabel", "text", ["rude", "toxic"])
-    task = read_task(flags, text=None, label=None, kind=None, language=None)
+    task = read_task(flags)
     assert targets_of(task)[:4] == [["toxic"], ["rude"], [], ["rude", "toxic"]]
     pair = pd.DataFrame({"text_a": texts, "text_b": texts, "label": [n / 4 for n in range(60)]})
     assert guessed(path, pair) == ("similarity", "text_a", "text_b", "label")

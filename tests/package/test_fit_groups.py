@@ -61,7 +61,7 @@ def test_wrong_groups_are_refused():
     frame = pd.DataFrame(rows(3))[["text", "label"]]
     with pytest.raises(InputError, match="no column 'author'"):
         fit(frame, group="author", verbose=False)
-    with pytest.raises(InputError, match="one group for each of the 9 rows"):
+    with pytest.raises(InputError, match="groups for 9 rows; give one group for each"):
         fit(frame, group=["a", "b"], verbose=False)
     with pytest.raises(Exception, match="9 training row.* one group"):
         fit(frame, group=["a"] * 9, verbose=False)

@@ -102,7 +102,7 @@ def test_vectors_of_0_and_1_are_labels_by_position(form, tmp_path):
     source = TaskSource(path=str(tmp_path), kind="multilabel")
     people = read_rows("t", source, splits=("train",))
     assert ([list(row.labels or ()) for row in people], known_labels(people, source)) == (NAMES, ["0", "1", "2"])
-    task = read_task(str(tmp_path / "train.jsonl"), text=None, label=None, kind=None, language=None)
+    task = read_task(str(tmp_path / "train.jsonl"))
     assert (task.kind, targets_of(task)) == ("multilabel", NAMES)
 
 

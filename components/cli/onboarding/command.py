@@ -37,7 +37,7 @@ from components.pipeline.dvc_yaml import refuse_other_pipeline, write_dvc_yaml
 from components.settings.completion import CHARACTERS, LEAST_WORDS, PASSES
 from components.settings.contrastive import ROWS, ContrastiveSettings, steps_of
 from components.settings.data import CorpusSource
-from components.settings.formats import is_table
+from components.settings.formats import by_name, is_table
 from components.settings.loading import load_params
 from components.settings.minutes import FIRST_MINUTES
 from components.settings.tasks import KINDS, OF_ONE_TEXT, TaskSource, has
@@ -117,16 +117,14 @@ class Proposal:
         return 0.0 if self.start.large else min(cost, self.minutes)
 
     def text(self) -> str:
-        """The content of params.yaml."""
-        head = [
-            f"# {self.name}: {self.facts.kind}, language {self.facts.language}, written by headstart init.",
-            "# Every other key has a default: headstart check --settings",
-        ]
-        rows = [*self._data(), *self._models()]
-        return "\n".join([*head, *(f"{key.ljust(_COLUMN)} # {why}" if why else key for key, why in rows)]) + "\n"
+        """The content of params.yaml; comments begin in one column."""
+        head = f"# {self.name}: {self.facts.kind}, language {self.facts.language}, written by headstart init.\n"
+        lines = [head + "# Every other key has a default: headstart check --settings", *self._data(), self._models()]
+        parts = (line.partition("\t") for line in "\n".join(lines).splitlines())
+        return "".join((f"{key.ljust(_COLUMN)} # {why}" if why else key) + "\n" for key, _, why in parts)
 
-    def _data(self) -> Iterator[tuple[str, str]]:
-        """Lines of the section `data` with their comments."""
+    def _data(self) -> Iterator[str]:
+        """Lines of the section `data`; comments follow tabs, which no value has."""
         facts = self.facts
         comments = {
             "path": "folder of the files",
@@ -142,53 +140,48 @@ class Proposal:
         if held_out := facts.counts["test_rows_held_out"]:
             of = "group" if "group" in self.task else "text"
             comments["test"] = f"{held_out:,} rows of train are held out, by a hash of the {of}"
-        yield from (("data:", ""), ("  tasks:", ""), (f"    {self.name}:", ""))
+        yield f"data:\n  tasks:\n    {self.name}:"
         for key, value in self.task.items():
-            yield f"      {key}: {_flow(value)}", comments.get(key, "")
+            yield f"      {key}: {_flow(value)}\t{comments.get(key, '')}"
         if self.start is not None and facts.kind in OF_ONE_TEXT and not are_words(map(text_of, facts.classes)):
             names = [json.dumps(name, ensure_ascii=False) for name in sorted(facts.classes)[:_LABELS]]
             texts = ", ".join(f"{name}: ..." for name in names)
-            yield f"      # label_texts: {{{texts}}}", "meaning of each label in a few words, for the encoder"
-        yield f"      folds: {self.folds}", "of the cross-validation within the labels, by which systems are chosen"
+            yield f"      # label_texts: {{{texts}}}\tmeaning of each label in a few words, for the encoder"
+        yield f"      folds: {self.folds}\tof the cross-validation within the labels, by which systems are chosen"
         if self.start is not None or self.own_tokens:
-            yield "      seeds: [0]", "more seeds measure the noise of training: [0, 1, 2]"
+            yield "      seeds: [0]\tmore seeds measure the noise of training: [0, 1, 2]"
         if self.unlabelled:
-            yield f"  unlabelled: {_flow(self.unlabelled)}", "text without labels, beside the texts of train"
+            yield f"  unlabelled: {_flow(self.unlabelled)}\ttext without labels, beside the texts of train"
 
-    def _models(self) -> Iterator[tuple[str, str]]:
-        """Lines of the sections `pretrain` and `finetune` with their comments."""
+    def _models(self) -> str:
+        """The sections `pretrain` and `finetune`."""
         start, reading = self.start, self.reading
-        windows = [(f"    chunk: {reading.chunk}", "long texts are read in windows of so many pieces")]
-        windows = [] if reading.chunk is None else windows
+        windows = f"    chunk: {reading.chunk}\tlong texts are read in windows of so many pieces\n"
+        windows = "" if reading.chunk is None else windows
         if start is not None:
             ways, reason = "", "limit of all ways to learn that are tried"
             if start.large:
                 ways, reason = ", ways: [features]", "only heads on frozen features: its embeddings are large"
-            speed = f"{start.parameters / 1e6:.0f} M parameters, {start.texts_per_second:,.0f} texts/s here"
-            yield from (
-                ("pretrain:", ""),
-                (f"  {start.name}:", speed),
-                (f"    source: {_flow(str(start.folder))}", ""),
-                (f"    digest: {start.digest}", ""),
-                ("finetune:", ""),
-                (f"  {start.name}:", "the recipe for imported encoders; `headstart check --settings` shows all keys"),
-                (f"    max_length: {reading.max_length}", f"pieces of a text; {reading.cut:.1%} are longer"),
-                *windows,
-                (f"    auto: {{minutes: {self.minutes:g}{ways}}}", reason),
-            )
-        elif self.own_tokens:
-            yield from (
-                ("pretrain:", ""),
-                ("  ulmfit:", f"a language model of the text, about {self.speed:,.0f} tokens/s here"),
-                ("    model: {embedding: 320, hidden: 640, layers: 2, static: 320}", ""),
-                (f"    training: {{tokens: {self.own_tokens}, vectors: true}}", ""),
-                ("finetune:", ""),
-                ("  ulmfit:", ""),
-                (f"    max_length: {reading.max_length}", "pieces of a text, estimated from characters"),
-                *windows,
-            )
-        else:
-            yield "pretrain: {}", "words models only; with an encoder: headstart init FILE --start FOLDER --overwrite"
+            return f"""\
+pretrain:
+  {start.name}:\t{start.parameters / 1e6:.0f} M parameters, {start.texts_per_second:,.0f} texts/s here
+    source: {_flow(str(start.folder))}
+    digest: {start.digest}
+finetune:
+  {start.name}:\tthe recipe for imported encoders; `headstart check --settings` shows all keys
+    max_length: {reading.max_length}\tpieces of a text; {reading.cut:.1%} are longer
+{windows}    auto: {{minutes: {self.minutes:g}{ways}}}\t{reason}"""
+        if self.own_tokens:
+            return f"""\
+pretrain:
+  ulmfit:\ta language model of the text, about {self.speed:,.0f} tokens/s here
+    model: {{embedding: 320, hidden: 640, layers: 2, static: 320}}
+    training: {{tokens: {self.own_tokens}, vectors: true}}
+finetune:
+  ulmfit:
+    max_length: {reading.max_length}\tpieces of a text, estimated from characters
+{windows}"""
+        return "pretrain: {}\twords models only; with an encoder: headstart init FILE --start FOLDER --overwrite"
 
 
 def _flow(value: Any) -> str:
@@ -226,16 +219,6 @@ def names_of(starts: Sequence[str]) -> Mapping[str, str]:
             name += "-2"
         names[start] = name
     return names
-
-
-@dataclass
-class _Text:
-    """Text without labels: its source, the number of its characters, and where its lines are written as rows."""
-
-    path: Path
-    source: CorpusSource
-    characters: int
-    lines: Path | None = None
 
 
 def init(options: InitOptions, *, root: Path) -> list[str]:
@@ -277,13 +260,13 @@ def init(options: InitOptions, *, root: Path) -> list[str]:
     path, within = take_files(files, name=name, root=root)
     task = {"path": path} | _block(keys, facts, within)
     proposal = Proposal(name, task, facts, start=start, minutes=options.minutes, others=meant.others)
-    proposal.unlabelled = [_take(text, texts[:number], root=root) for number, text in enumerate(texts)]
+    proposal.unlabelled, of_texts = _take(texts, root=root)
     if start is None and texts:
         from components.cli.onboarding.starts import own_speed
 
         threads.use(cores())
         proposal.speed = own_speed()
-        characters = sum(text.characters for text in texts)
+        characters = sum(count for _, _, count in texts)
         proposal.own_tokens = own_tokens(characters, speed=proposal.speed, minutes=options.minutes)
     content = proposal.text()
     write_named(root / PARAMS, content, overwrite=options.overwrite)
@@ -296,7 +279,7 @@ def init(options: InitOptions, *, root: Path) -> list[str]:
         *(meant.reasons if not options.scheme else ()),
         *grouped,
         *left_out,
-        *(_text_in_words(text, root=root) for text in texts),
+        *of_texts,
         *said,
         *([f"copied to {path}"] if not named.resolve().is_relative_to((root / path).resolve()) else []),
         *([f"made {', '.join(made)}"] if made else []),
@@ -312,12 +295,10 @@ def _keys(keys: dict[str, Any], rows: Rows, file: Path, options: InitOptions) ->
         raise DataError(f"{file}: no column {options.group!r}; the columns are {', '.join(rows.columns)}")
     keys = keys | ({"label_separator": options.label_separator} if options.label_separator else {})
     keys |= {"scheme": options.scheme} if options.scheme else {}
-    try:
-        by_suffix = TaskSource(path=".", kind=keys["kind"]).format_of(file.name)
-    except ValueError:
-        by_suffix = None
     if rows.format == "label-first":
         keys = {"kind": keys["kind"]}
+    # A JSON document of questions is SQuAD, unless its format is named.
+    by_suffix = by_name(file.name.partition("#")[0]) if not has(keys["kind"], "context") else ""
     keys |= {} if is_table(rows.format) and rows.format == by_suffix else {"format": rows.format}
     return keys | options.reading
 
@@ -331,19 +312,18 @@ def _without_labels(samples: Mapping[str, Rows], keys: Mapping[str, Any]) -> dic
         split: {_class_name(value) for value in rows.columns.get(label, ()) if not is_blank(value)}
         for split, rows in samples.items()
     }
-    same = merged_numbers(name for names in given.values() for name in names)
+    same = merged_numbers(set().union(*given.values()))
     given = {split: {same.get(name, name) for name in names} for split, names in given.items()}
     reasons = {}
-    for split in (split for split in samples if split != "train"):
+    for split, names in given.items():
         if label not in samples[split].columns:
             reasons[split] = f"has no column {label!r} (columns: {', '.join(samples[split].columns)})"
-        elif not given[split]:
+        elif not names:
             reasons[split] = f"has no label in column {label!r}"
-        elif has(keys["kind"], "label") and not given["train"] & given[split]:
-            reasons[split] = f"has no label of train in column {label!r} ({min(given[split])!r})"
-    return {
-        split: f"{why}; it is left out, its rows can be predicted (headstart predict)" for split, why in reasons.items()
-    }
+        elif has(keys["kind"], "label") and not given["train"] & names:
+            reasons[split] = f"has no label of train in column {label!r} ({min(names)!r})"
+    left_out = "it is left out, its rows can be predicted (headstart predict)"
+    return {split: f"{why}; {left_out}" for split, why in reasons.items() if split != "train"}
 
 
 def _class_name(value: Any) -> str:
@@ -432,6 +412,10 @@ def _measured(options: InitOptions, source: TaskSource, examples: Examples) -> l
     return [measure(start, examples, source=source, name=blocks[start], alone=alone) for start in options.start]
 
 
+#: Text without labels: path, source, and number of its characters.
+_Text = tuple[Path, CorpusSource, int]
+
+
 def _text(path: Path, *, like: str | None, root: Path) -> _Text:
     """Read text without labels, and guess its column."""
     files = raw_files(path)[0]
@@ -439,25 +423,29 @@ def _text(path: Path, *, like: str | None, root: Path) -> _Text:
     if form_for(files[0]) != TEXT:
         column = text_columns(read_rows(files[0]), like=[like] if like else ())[0]
     source = CorpusSource(path=_relative(path, root), text=column)
-    characters = sum(len(text) for file in files for _, text, _ in read_texts(file, source, Reading()))
-    return _Text(path, source, characters)
+    return path, source, sum(len(text) for file in files for _, text, _ in read_texts(file, source, Reading()))
 
 
-def _take(text: _Text, before: Sequence[_Text], *, root: Path) -> str | dict[str, str]:
-    """An entry of `data.unlabelled`. A list of texts is written as rows, under another name than those `before` it."""
-    if holds_lines(text.path):
-        name, taken = text.path.stem, {other.lines.stem for other in before if other.lines is not None}
-        while name in taken:
-            name += "-2"
-        text.lines = take_lines(text.path, name=name, root=root)
-        return _relative(text.lines, root)
-    source = text.source
-    return source.path if source.text == "text" else {"path": source.path, "text": source.text}
-
-
-def _text_in_words(text: _Text, *, root: Path) -> str:
-    written = "" if text.lines is None else f"; one text a line, written to {_relative(text.lines, root)}"
-    return f"{text.source.path}: {text.characters:,} characters without labels{written}"
+def _take(texts: Sequence[_Text], *, root: Path) -> tuple[list[str | dict[str, str]], list[str]]:
+    """The entries of `data.unlabelled`, and what they are, in words. A list of texts is written as rows, each under
+    another name."""
+    entries: list[str | dict[str, str]] = []
+    said, taken = [], set[str]()
+    for path, source, characters in texts:
+        entry: str | dict[str, str] = source.path
+        written = ""
+        if holds_lines(path):
+            name = path.stem
+            while name in taken:
+                name += "-2"
+            taken.add(name)
+            entry = _relative(take_lines(path, name=name, root=root), root)
+            written = f"; one text a line, written to {entry}"
+        elif source.text != "text":
+            entry = {"path": source.path, "text": source.text}
+        entries.append(entry)
+        said.append(f"{source.path}: {characters:,} characters without labels{written}")
+    return entries, said
 
 
 def _starts_in_words(measured: Sequence[Measured], start: Measured | None) -> list[str]:

@@ -1,12 +1,25 @@
-"""Rows of delimited text by the module csv, and cells that a spreadsheet does not take for formulas."""
+"""Delimited text (csv, tsv): its dialect, given or guessed; its rows by the module csv; cells that a spreadsheet does
+not take for formulas; usual names of columns.
+
+The delimiter and the quotes are guessed by clevercsv (van den Burg et al. 2019, "Wrangling messy CSV files by detecting
+row and type patterns"). Whether quotes are quotes is verified by the number of rows of the usual width. A row that is
+not well formed is rejected, and reading goes on in its next line.
+"""
 
 import csv
 import io
+import math
 import re
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import chain, islice
 from typing import Any, Final
+
+from components.core.errors import DataError
+from components.data.formats.lines import LINE_BYTES, text_blocks
+from components.data.formats.tables import SHOWN, Numbered, RowError, Rows
+from components.settings.formats import suffix_of
 
 #: Maximum number of lines of a row; more are a quote that is not closed.
 MOST_LINES: Final = 5_000
@@ -178,3 +191,269 @@ def csv_for_people(columns: Sequence[str], rows: Iterable[Mapping[str, Any]]) ->
     for row in rows:
         write(escaped(row[name]) for name in columns)
     return "\ufeff" + out.getvalue()
+
+
+#: Names of columns that hold a text, or a label; earlier names take precedence.
+TEXTS: Final = (
+    *("text", "sentence", "review", "utterance", "content", "body", "message", "comment", "document", "texts", "tweet"),
+    *("headline", "description", "question", "note", "feedback"),
+)
+LABELS: Final = (
+    *("label", "labels", "intent", "class", "category", "categories", "sentiment", "topic", "target", "tag"),
+    "tags",
+    "verdict",
+)
+LABELS_TOO: Final = ("gold_label", "entailment_judgment", "stars", "rating", "y", "action", "object", "type", "score")
+#: Words in the names of columns whose values are groups of rows that are not independent.
+GROUPS: Final = frozenset(
+    (
+        *("group", "customer", "client", "user", "member", "author", "speaker", "writer", "reviewer", "patient"),
+        *("account", "company", "organisation", "organization", "document", "doc", "article", "page", "book", "thread"),
+        *("conversation", "dialog", "dialogue", "session", "ticket", "case", "order", "product", "device", "id"),
+    )
+)
+#: Further names that begin a table.
+OTHERS: Final = ("id", "index", "idx", "title", "headline", "name", "date", "time", "url", "user", "group", "language")
+#: All of them.
+USUAL: Final = frozenset((*TEXTS, *LABELS, *LABELS_TOO, *OTHERS))
+
+
+#: Candidates for the delimiter. If several give all rows the same number of fields, the first is taken; the comma is
+#: last, because it also occurs in texts and numbers.
+DELIMITERS: Final = ("\t", ";", "|", ",")
+#: Characters and rows from which a dialect is guessed.
+SAMPLE: Final = 50_000
+ROWS: Final = 1_000
+#: Rows among which a header may be below titles.
+_TITLES: Final = 6
+_SEP: Final = re.compile(r"sep=(.)\r?\n")
+
+
+def detect_dialect(
+    text: str, *, tabs: bool = False, delimiter: str | None = None, quote: str | None = None, header: bool | None = None
+) -> Dialect:
+    """The dialect of a file; what is given is not guessed.
+
+    Args:
+        text: the beginning of the file, whole lines with the line end `\\n`.
+        tabs: whether the name of the file says that tabs are delimiters.
+        delimiter, quote, header: as of `Dialect`.
+    """
+    skipped = 0
+    if (first := _SEP.match(text)) is not None:
+        delimiter, skipped, text = delimiter or first[1], 1, text[first.end() :]
+    sample = text[:SAMPLE].replace("\0", " ")
+    sample = sample[: sample.rfind("\n") + 1] or sample
+    regular = [choice for choice in DELIMITERS if _splits_all(sample, choice, whole=len(text) <= SAMPLE)]
+    choices = [delimiter] if delimiter else regular[:1] or [",", ";", "\t", "|"]
+    import clevercsv  # compiles large regular expressions
+
+    guess = clevercsv.Sniffer().sniff(sample, delimiters=choices) if sample.strip() else None
+    usual = Dialect(delimiter or ("\t" if tabs else ","), skipped=skipped)
+    if guess is not None:
+        escape = "\\" if guess.escapechar == "\\" and guess.quotechar else ""
+        usual = Dialect(delimiter or guess.delimiter or usual.delimiter, guess.quotechar or "", escape)
+    # The first of those that lose the fewest lines. Where quotes change nothing, they are quotes; where both lose a
+    # line, the guess decides.
+    quoted = replace(usual, quote=usual.quote or '"', escape="")
+    candidates = [quoted, usual, replace(usual, quote="", escape="")]
+    candidates += [replace(quoted, delimiter=each) for each in choices]
+    if quote is not None:
+        candidates = [replace(each, quote=quote, escape=each.escape if quote else "") for each in candidates]
+
+    def fit(dialect: Dialect) -> tuple[int, bool, bool]:
+        return (*_covered(text, dialect), dialect.quote == usual.quote or dialect.quote not in text)
+
+    result = max(candidates, key=fit)
+    top, *rest = [row for row in islice(_rows(sample, result), ROWS + 1) if row is not None] or [[]]
+    if header is None and (above := rows_above_header([top, *rest])):
+        # Titles are lines above the first row.
+        starts = [index for index, row, _ in strict_rows(_lines([sample], result), result) if isinstance(row, list)]
+        return replace(result, header=True, skipped=skipped + starts[above])
+    header = is_header(top, rest) if header is None else header
+    return replace(result, header=header, skipped=skipped)
+
+
+def rows_above_header(rows: Sequence[Sequence[str]]) -> int:
+    """Number of rows of titles and notes above the header: they have empty cells or another number of them. 0 if none
+    of the first rows is a header."""
+    width = max(Counter(map(len, rows[1:])).items(), key=lambda entry: entry[1], default=(0, 0))[0]
+    used = {column for row in rows[_TITLES:] or rows for column, cell in enumerate(row) if cell.strip()}
+    for number, row in enumerate(rows[:_TITLES]):
+        if len(row) == width and all(cell.strip() or column not in used for column, cell in enumerate(row)):
+            return number if number and width > 1 and is_header(row, rows[number + 1 :]) else 0
+    return 0
+
+
+def _rows(text: str, dialect: Dialect) -> Iterator[list[str] | None]:
+    """The rows; None for one that is not well formed."""
+    return (row if isinstance(row, list) else None for _, row, _ in strict_rows(_lines([text], dialect), dialect))
+
+
+def _splits_all(text: str, delimiter: str, *, whole: bool) -> bool:
+    """Whether all rows have the same number of fields, more than one; the last row may be cut."""
+    if delimiter not in text:
+        return False
+    rows = list(_rows(text, Dialect(delimiter)))
+    widths = {row and len(row) for row in (rows if whole else rows[:-1])}
+    return len(rows) > 1 and len(widths) == 1 and not widths & {None, 0, 1}
+
+
+def _covered(text: str, dialect: Dialect) -> tuple[int, bool]:
+    """The number of lines in rows of the most frequent number of fields, and of lines in which quotes enclose a
+    field, 0 if the rows have one field, unless quotes enclose delimiters in it; and whether no line is lost."""
+    lines, begin, width = list(_lines([text], dialect)), 0, 0
+    covered: Counter[int] = Counter()
+    for start, row, _ in chain(strict_rows(lines, dialect), [(len(lines), "", "")]):
+        covered[width] += start - begin
+        begin, width = start, len(row) if isinstance(row, list) else 0
+    if covered[1] == len(lines) and any(
+        dialect.quote and row.startswith(dialect.quote) and dialect.delimiter in row for row in lines
+    ):
+        return len(lines), True
+    best = max((count for width, count in covered.items() if width > 1), default=0)
+    enclosed = len(_enclosed(dialect).findall(text)) if best and dialect.quote else 0
+    return best + enclosed, best == len(lines)
+
+
+def _enclosed(dialect: Dialect) -> re.Pattern[str]:
+    """A line that begins or ends with a field in quotes, or ends within one that has doubled quotes."""
+    quote, end = re.escape(dialect.quote), re.escape(dialect.delimiter)
+    inside = f"(?:[^{quote}\n]|{quote}{quote})*"
+    field, begun = f"{quote}{inside}{quote}(?!{quote})", f"{quote}[^{quote}\n]+{quote}{quote}{inside}"
+    return re.compile(f"^{field}(?={end})|(?<={end})(?:{field}|{begun})$", re.MULTILINE)
+
+
+#: Probabilities that the name of a column has 1, 2, 3, 4, or more words.
+_WORDS: Final = (0.6, 0.2, 0.1, 0.05, 0.05)
+#: Most tables have a header.
+_PRIOR: Final = 2.0
+#: Limits of the evidence of one column and reason, as a ratio of probabilities.
+_LEAST, _MOST = 1 / 30, 20.0
+
+
+def is_header(first: Sequence[str], rest: Sequence[Sequence[str]]) -> bool:
+    """Whether the first row is unlike the rows below it: the product of the evidence of all columns.
+
+    A value that occurs again, has the type of its column or as many words as the values below, is evidence for a row; a
+    usual name, or a value of another type or length, for a header.
+    """
+    if not rest:
+        return True
+    evidence = math.log(_PRIOR)
+    for column, name in enumerate(first):
+        values = [row[column].strip() for row in rest if len(row) > column and row[column].strip()]
+        if not name.strip() or not values:
+            continue
+        evidence += math.log(20.0 if name.strip().casefold() in USUAL else 0.7)
+        ratios = _ratios(name.strip(), values)
+        evidence += sum(math.log(min(max(ratio, _LEAST), _MOST)) for ratio in ratios)
+    return evidence > 0
+
+
+def _ratios(name: str, values: Sequence[str]) -> list[float]:
+    """Evidence of the value itself, of its type (a year may be a name), and of its number of words."""
+    counts = Counter(values)
+    # A value that occurs in no other row is as probable as the share of values that occur once (Good 1953).
+    new = (sum(count == 1 for count in counts.values()) + 1) / (len(values) + 1)
+    itself = 0.02 / max(1 - new, 0.02) if name in counts else 0.98 / new
+    same_type, same_length = (
+        (sum(of(value) == of(name) for value in values) + 1) / (len(values) + 2) for of in (_type, _length)
+    )
+    return [itself, (0.1 if _type(name) != "text" else 0.9) / same_type, _WORDS[_length(name)] / same_length]
+
+
+def _length(value: str) -> int:
+    return min(len(value.split()), len(_WORDS)) - 1
+
+
+def _type(value: str) -> str:
+    if re.fullmatch(r"[+-]?[\d.,]+(?:[eE][+-]?\d+)?%?", value):
+        return "number"
+    if re.match(r"(?:https?://|www\.)\S+$", value):
+        return "link"
+    return "date" if re.match(r"\d{1,4}[-/.]\d{1,2}[-/.]\d{1,4}", value) else "text"
+
+
+#: Rows from which the number of columns is taken.
+_SEEN: Final = 200
+#: Maximum number of columns.
+MOST_COLUMNS: Final = 10_000
+#: A carriage return that ends no line, which readers take for the end of a row, is two characters meanwhile, and so is
+#: the first of them where the text has it.
+_LONE: Final = re.compile(r"\r(?!\n)")
+_PLACE, _RETURN, _ITSELF = "\ue00d", "\ue00d1", "\ue00d0"
+
+
+def read_delimited(file: Rows) -> Numbered:
+    """The rows. One with further fields, all of them empty, is cut; one with another number of fields than the header
+    is bad; one that repeats the header is left out. A column without a name is called `column N`."""
+    layout = file.layout
+    blocks = text_blocks(file.path, file.reading, encoding=layout.encoding, limit=LINE_BYTES)
+    first = next(blocks, b"")
+    dialect = detect_dialect(
+        first.decode(errors="ignore").replace("\r\n", "\n"),
+        tabs=suffix_of(file.path.name) == ".tsv",
+        delimiter=layout.delimiter,
+        quote=None if layout.quotes is None else '"' * layout.quotes,
+        header=layout.header,
+    )
+    head = list(_lines([first.decode()], dialect))
+    header, at, above = _header(head, dialect)
+    width = len(header)
+    file.names_at, file.described, file.header = file.at(at + 1), dialect.described(), dialect.header
+    if width > MOST_COLUMNS:
+        what = f"{width:,} columns, the maximum is {MOST_COLUMNS:,}, read with {file.described}"
+        do = "name the delimiter (--delimiter), or save the file as jsonl or parquet"
+        raise DataError(what, where=file.names_at, do=do)
+    file.names = [_cell(name) for name in different_names(header)]
+    times = Counter(name.strip() for name in header)
+    file.ambiguous = frozenset(name for name, count in times.items() if name and count > 1)
+    file.hint = "; if it has no header line, set header: false" * dialect.header
+    wanted = [(name, index) for index, name in enumerate(file.names) if file.wants(name)]
+    for index, fields, text in strict_rows(
+        chain(head[above:], _lines(map(bytes.decode, blocks), dialect)), dialect, blank=True
+    ):
+        number = above + index + 1
+        if isinstance(fields, list):
+            if len(fields) > width and not any(cell.strip() for cell in fields[width:]):
+                fields = fields[:width]
+            if dialect.header and fields == header:
+                file.reading.skipped["rows_repeat_header"] += 1
+                continue
+            if len(fields) == width:
+                yield number, {name: _cell(fields[at]) for name, at in wanted}
+                continue
+            fields = f"{len(fields)} field(s) instead of {width}"
+        if text.strip():
+            file.rejected(RowError(f"{file.path}, line {number}: {fields}", number), _plain(text.rstrip("\n"))[:SHOWN])
+
+
+def _lines(texts: Iterable[str], dialect: Dialect) -> Iterator[str]:
+    for text in dialect.doubled(text.replace(_PLACE, _ITSELF) for text in texts):
+        yield from io.StringIO(_LONE.sub(_RETURN, text) if "\r" in text else text, newline="\n")
+
+
+def _plain(text: str) -> str:
+    return text.replace(_RETURN, "\r").replace(_ITSELF, _PLACE) if _PLACE in text else text
+
+
+def _cell(cell: str) -> str:
+    return restored(_plain(cell))
+
+
+def _header(lines: Sequence[str], dialect: Dialect) -> tuple[list[str], int, int]:
+    """The names of the columns as they are written, without a header their numbers; and the number of lines above the
+    header and above the first row."""
+    head = list(islice(strict_rows(lines[dialect.skipped :], dialect), _SEEN + 1))
+    widths = Counter(len(row) for _, row, _ in head if isinstance(row, list))
+    width = widths.most_common(1)[0][0] if widths else 1
+    if not (dialect.header and head and isinstance(header := head[0][1], list)):
+        return [str(number) for number in range(width)], dialect.skipped, dialect.skipped
+    if width == len(header) + 1:
+        # R writes no name above the names of rows, which differ.
+        names = [row[0].strip() for _, row, _ in head[1:] if isinstance(row, list)]
+        are_names = len(set(names)) == len(names) > 1 and not any(" " in name for name in names)
+        header = [""] * are_names + header
+    above = dialect.skipped + head[1][0] if len(head) > 1 else len(lines)
+    return header, dialect.skipped + head[0][0], above

@@ -1,66 +1,48 @@
-"""JSON lines and JSON documents as rows."""
+"""JSON lines and JSON documents as rows, and SQuAD, versions 1.1 and 2.0 (Rajpurkar et al. 2016, 2018): questions about
+paragraphs, answered by spans."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
-from itertools import chain
+from functools import partial
+from itertools import count
 from pathlib import Path
 from typing import Any
 
 import orjson
 
 from components.core.errors import DataError, nearest
-from components.data.formats.dialect import USUAL, is_header
+from components.data.formats.delimited import USUAL, is_header
 from components.data.formats.layouts import lists_in, pair_row, rows_of, tagged
 from components.data.formats.lines import Reading, loads, whole
-from components.data.formats.tables import SHOWN, Opening, Row, Rows
+from components.data.formats.tables import SHOWN, Numbered, Row, Rows, problem
 
 
-def read_jsonl(file: Opening) -> Rows:
+def read_jsonl(file: Rows) -> Numbered:
     """One JSON object per line; empty lines are skipped.
 
     Raises:
         DataError: no line can be read, if all columns are asked for.
     """
-    path = file.path
-    file.reading.loads = f"[json.loads(line) for line in open({str(path)!r})]"
-    refused: list[DataError] = []
-
-    def refuse(error: DataError, row: Any) -> None:
-        refused.append(error)
-        file.rejected(error, row)
-
-    rows = _objects(replace(file, rejected=refuse))
-    names: list[str] = []
-    if file.columns is None:
-        if (first := next(rows, None)) is None:
-            raise DataError(f"{path}: " + ("no line can be read as a row" if refused else "is empty"))
-        names, rows = list(first[1]), chain([first], rows)
-
-    def every_name() -> Iterator[str]:
-        # Lines that cannot be read are refused or counted where their rows are read.
-        again = Opening(path, file.layout, rejected=lambda error, row: None)
-        return (name for _, row in _objects(again) for name in row)
-
-    return file.rows(names, rows, fixed=False, every_name=every_name)
-
-
-def _objects(file: Opening) -> Iterator[tuple[int, Row]]:
-    columns, reading = file.columns, file.reading
+    file.loads, file.fixed = f"[json.loads(line) for line in open({str(file.path)!r})]", False
+    empty, what = True, "is empty"
     for number, line in file.lines():
         if not line or line.isspace():
             continue
-        if columns is not None and (plain := _plain(line, columns)) is not None:
+        if file.columns is not None and (plain := _plain(line, file.columns)) is not None:
             yield number, plain
             continue
         try:
-            row, replaced = parse_object(line, f"{file.path}, line {number}")
+            row, replaced = parse_object(line, file.at(number))
         except DataError as error:
             file.rejected(error, line[:SHOWN])
+            what = "no line can be read as a row"
             continue
-        if columns is not None and replaced:
-            reading.bad_bytes += replaced
-            reading.bad_lines += 1
+        if file.columns is not None and replaced:
+            file.reading.bad_bytes += replaced
+            file.reading.bad_lines += 1
+        empty = False
         yield number, row
+    if empty and file.columns is None:
+        raise DataError(f"{file.path}: {what}")
 
 
 def _plain(line: str, columns: Sequence[str]) -> Row | None:
@@ -72,32 +54,21 @@ def _plain(line: str, columns: Sequence[str]) -> Row | None:
     return row if row.__class__ is dict and all(row.get(name).__class__ is str for name in columns) else None
 
 
-def json_objects(path: Path, reading: Reading) -> Iterator[tuple[int, Row]]:
-    """(line number, object) of a file with one JSON object per line; empty lines are skipped.
-
-    Raises:
-        DataError: a line is not a JSON object.
-    """
-    return _objects(Opening(path, reading=reading))
-
-
 def parse_object(line: str, where: str) -> tuple[Row, int]:
     """The JSON object of a line, and the number of lone surrogates replaced by U+FFFD.
 
     Raises:
         DataError: the line is not a JSON object.
     """
-    try:
+    with problem(where, ValueError, what="not valid JSON ({})", do="every line must be one object"):
         row, replaced = loads(line)
-    except ValueError as error:
-        raise DataError(f"{where}: not valid JSON ({error}); every line must be one object") from error
     row = tagged(pair_row(row))
     if not isinstance(row, dict):
-        raise DataError(f"{where}: is no JSON object with named values")
+        raise DataError("is no JSON object with named values", where=where)
     return row, replaced
 
 
-def read_json(file: Opening) -> Rows:
+def read_json(file: Rows) -> Numbered:
     """The rows of one JSON document: a list of objects, or of lists whose values are the columns "0", "1", ... A member
     that other objects have may be missing: it is null.
 
@@ -106,35 +77,31 @@ def read_json(file: Opening) -> Rows:
     Raises:
         DataError: the file is not JSON, the member does not exist, or a row is neither object nor list.
     """
-    path, layout, reading = file.path, file.layout, file.reading
-    rows: Any = parse_json(path, reading)
-    for key in layout.member.split(".") if layout.member else []:
+    layout, rows = file.layout, parse_json(file.path, file.reading)
+    for key in filter(None, layout.member.split(".")):
         if not isinstance(rows, dict) or key not in rows:
             members = nearest(key, rows) if isinstance(rows, dict) else f"; there is a {type(rows).__name__}"
-            raise DataError(f"{path}: no member {key!r}{members}; name it in params.yaml as FILE#MEMBER")
+            raise DataError(f"{file.path}: no member {key!r}{members}; name it in params.yaml as FILE#MEMBER")
         rows = rows[key]
-    document = f"{path}{'#' * bool(layout.member)}{layout.member}"
+    file.where, file.fixed = f"{file.path}{'#' * bool(layout.member)}{layout.member}", False
     rows, inside, said = rows_of(rows)
-    reading.layout = said
+    file.described = f"layout: {said}" * bool(said)
     keys = filter(None, [*layout.member.split("."), *inside.split(".")])
-    reading.loads = f"json.load(open({str(path)!r}))" + "".join(f"[{name!r}]" for name in keys)
+    file.loads = f"json.load(open({str(file.path)!r}))" + "".join(f"[{name!r}]" for name in keys)
     if not isinstance(rows, list):
         lists = list(dict(lists_in(rows)))
         hint = f"name one of its members ({', '.join(lists[:9])}) as FILE#MEMBER" if lists else "save it as jsonl"
-        raise DataError(f"{document}: is no list of rows; {hint}")
+        raise DataError(f"{file.where}: is no list of rows; {hint}")
     if _begins_with_header(rows) if layout.header is None else layout.header:
         rows = [dict(zip(rows[0], row, strict=False)) for row in rows[1:]]
-    shared = dict.fromkeys(name for row in rows if isinstance(row, dict) for name in row)
-    numbered: list[tuple[int, Row]] = []
     for number, row in enumerate(rows, 1):
         if not isinstance(row, dict | list):
-            where = f"{document}, row {number}"
-            raise DataError(f"{where}: is a {type(row).__name__}, neither an object nor a list of values")
-        named = shared | row if isinstance(row, dict) else {str(index): value for index, value in enumerate(row)}
-        numbered.append((number, named))
-    names = list(dict.fromkeys(name for _, row in numbered for name in row))
-    described = f"layout: {said}" if said else ""
-    return replace(file.rows(names, iter(numbered), fixed=False, described=described), where=document)
+            what = f"is a {type(row).__name__}, neither an object nor a list of values"
+            raise DataError(what, where=file.at(number))
+    shared = dict.fromkeys(name for row in rows if isinstance(row, dict) for name in row)
+    named = [shared | row if isinstance(row, dict) else dict(zip(map(str, count()), row, strict=False)) for row in rows]
+    file.names = list(dict.fromkeys(name for row in named for name in row))
+    yield from enumerate(named, 1)
 
 
 def _begins_with_header(rows: Sequence[Any]) -> bool:
@@ -149,9 +116,48 @@ def _begins_with_header(rows: Sequence[Any]) -> bool:
 
 
 def parse_json(path: Path, reading: Reading) -> Any:
-    try:
+    with problem(path, ValueError, what="not valid JSON ({})"):
         value, replaced = loads(whole(path, reading))
-    except ValueError as error:
-        raise DataError(f"{path}: not valid JSON ({error})") from error
     reading.bad_bytes += replaced
     return value
+
+
+def member(value: Any, key: str, kind: Any, where: object = "", do: str = "") -> Any:
+    """A member of an object.
+
+    Raises:
+        DataError: it is missing, or of another type than `kind`.
+    """
+    if not isinstance(value, dict) or not isinstance(value.get(key), kind):
+        names = {str: "text", list: "a list", int: "a number", dict: "an object"}
+        raise DataError(f"no {key!r} ({names.get(kind, 'text or a number')})", where=where, do=do)
+    return value[key]
+
+
+def is_squad(path: Path) -> bool:
+    content = parse_json(path, Reading())
+    data = content.get("data") if isinstance(content, dict) else None
+    return isinstance(data, list) and bool(data) and isinstance(data[0], dict) and "paragraphs" in data[0]
+
+
+def read_squad(file: Rows) -> Numbered:
+    """The questions of a file in order; one that is marked `is_impossible` has no answers.
+
+    Raises:
+        DataError: the file is not JSON or does not have SQuAD's structure.
+    """
+    yield from enumerate(_questions(file), 1)
+
+
+def _questions(file: Rows) -> Iterator[Row]:
+    get = partial(member, do="SQuAD files have data, paragraphs, context, qas, answers")
+    for at, article in enumerate(get(parse_json(file.path, file.reading), "data", list, file.path)):
+        title = article.get("title") if isinstance(article, dict) else None
+        for number, paragraph in enumerate(get(article, "paragraphs", list, f"{file.path}, data[{at}]")):
+            place = f"{file.path}, data[{at}].paragraphs[{number}]"
+            context = get(paragraph, "context", str, place)
+            for index, entry in enumerate(get(paragraph, "qas", list, place)):
+                row = {"id": str(get(entry, "id", str | int, f"{place}.qas[{index}]")), "title": title}
+                where = f"{file.path}, question {row['id']}"
+                row |= {"question": get(entry, "question", str, where), "context": context}
+                yield row | {"answers": [] if entry.get("is_impossible") else get(entry, "answers", list, where)}

@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Final
 
 from components.core.errors import DataError
+from components.data.formats.jsontables import is_squad
 from components.data.formats.lines import CODECS, NO_DATA, Reading, lines, member_of, text_blocks
 from components.data.formats.plain import FASTTEXT, files_at, parallel_files
-from components.data.formats.squad import is_squad
 from components.settings.detection import detected
 from components.settings.formats import FORMATS, by_name, suffix_of
 
@@ -62,33 +62,35 @@ def form_of(path: Path, *, whole: bool = False) -> str:
     if not head:
         raise DataError(f"{path}: is empty")
     packed = path.suffix.lower() in (*CODECS, ".zip")
-    for magic, what in _MAGIC.items():
-        if head.startswith(magic) and not packed:
-            if what == "parquet":
-                return "parquet"
-            what = _packed(path) if what == "zip" else what
-            raise DataError(f"{path}: is {what}")
-    if form == "workbook":
+    what = next((what for magic, what in _MAGIC.items() if head.startswith(magic) and not packed), "")
+    if what == "parquet":
+        return what
+    if what == "zip":
+        names = zipfile.ZipFile(path).namelist() if zipfile.is_zipfile(path) else []
+        inside = {
+            "word/document.xml": "a Word document; save it as text, or its table as csv",
+            "xl/workbook.xml": "a workbook; name it .xlsx",
+        }
+        what = next((inside[name] for name in names if name in inside), "a zip archive; name it .zip, or unpack it")
+    if form == "workbook" and not what:
         raise DataError(f"{path}: is no workbook; if it is text, name it .csv, else save it again as xlsx")
     if re.search(r"\.tar|\.tgz$", path.name.lower()) and tarfile.is_tarfile(path):
-        raise DataError(f"{path}: is a tar archive; unpack it first")
-    if form in ("json", "csv", "tsv") and _is_lines_of_json(path):
+        what = "a tar archive; unpack it first"
+    if what:
+        raise DataError(f"{path}: is {what}")
+    head = next(text_blocks(path, Reading()), b"") if form in ("json", "csv", "tsv", "") else b""
+    texts = head.decode().rstrip("\n").split("\n")[:5_000]
+    full = [line for line in texts if line.strip()]
+    if form and len(full) > 1 and {(line.strip()[0], line.strip()[-1]) for line in full[:3]} == {("{", "}")}:
         return "jsonl"
-    if form == "tsv" and _sentences(_head(path), spans=True) is not None:
+    if form == "tsv" and _sentences(texts, spans=True) is not None:
         return "conll"
-    form = form or _sniffed(path)
+    form = form or _sniffed(path, texts, full)
     if whole and form in ("json", "jsonl"):
         if (tool := detected(path, kind="tagging")) and FORMATS[tool].tool:
             return tool
         return "squad" if form == "json" and is_squad(path) else form
     return form
-
-
-def _packed(path: Path) -> str:
-    names = zipfile.ZipFile(path).namelist() if zipfile.is_zipfile(path) else []
-    if "word/document.xml" in names:
-        return "a Word document; save it as text, or its table as csv"
-    return "a workbook; name it .xlsx" if "xl/workbook.xml" in names else "a zip archive; name it .zip, or unpack it"
 
 
 def _form_of_folder(path: Path) -> str:
@@ -184,16 +186,6 @@ def inner_name(path: Path) -> str:
     return name
 
 
-def _head(path: Path) -> list[str]:
-    text = next(text_blocks(path, Reading()), b"").decode()
-    return text.rstrip("\n").split("\n")[:5_000]
-
-
-def _is_lines_of_json(path: Path) -> bool:
-    full = [line.strip() for line in _head(path) if line.strip()][:3]
-    return len(full) > 1 and all(line.startswith("{") and line.endswith("}") for line in full)
-
-
 def _sentences(texts: Sequence[str], *, spans: bool = False) -> str | None:
     """`conll` or `conllu` if lines are words with a tag, else None. `spans`: the tags have to be of spans."""
     full = [line for line in texts if line.strip()]
@@ -211,9 +203,8 @@ def _sentences(texts: Sequence[str], *, spans: bool = False) -> str | None:
     return None
 
 
-def _sniffed(path: Path) -> str:
-    texts = _head(path)
-    full = [line for line in texts if line.strip()]
+def _sniffed(path: Path, texts: Sequence[str], full: Sequence[str]) -> str:
+    """The format of a file whose name says none, by its first lines, and those that are not blank."""
     if full and full[0].lstrip()[0] in "{[":
         objects = all(line.lstrip().startswith("{") for line in full[:20])
         return "jsonl" if objects and len(full) > 1 and full[0].rstrip().endswith("}") else "json"

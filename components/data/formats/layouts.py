@@ -5,7 +5,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple, TypeGuard
 
-from components.data.formats.dialect import LABELS, LABELS_TOO, TEXTS
+from components.data.formats.delimited import LABELS, LABELS_TOO, TEXTS
 from components.data.formats.words import covered, words_of
 
 #: Members that list the texts of a class, and those that name it.
@@ -235,7 +235,8 @@ def spans_in(entry: Any) -> list[tuple[int, int, str]]:
 
 def _number(entry: Any, words: frozenset[str]) -> int | None:
     """The whole number whose name has one of these words."""
-    for name, value in entry.items() if isinstance(entry, dict) else ():
+    given = entry if isinstance(entry, dict) else {}
+    for name, value in sorted(given.items(), key=lambda item: item[0] not in words):
         if type(value) is int and words & {word.lower() for word in re.findall(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])", name)}:
             return value
     return None

@@ -3,21 +3,22 @@
 import codecs
 import json
 import math
+import os
 import re
 import zipfile
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 import orjson
 import pyarrow as pa
 
-from components.core.errors import DataError
-from components.data.formats.bounds import check_archive, largest_unpacked, too_large
+from components.core.errors import ConfigError, DataError
 from components.data.formats.encoding import SAMPLE, UTF8, Encoding, detect_encoding, sample_of
 
 #: Longer lines are errors: a file without line breaks, or an unclosed quote. Documents are far shorter.
@@ -36,8 +37,6 @@ class Reading:
 
     #: Bytes of text, decompressed.
     text_bytes: int = 0
-    #: Bytes on disk, compressed.
-    consumed: int = 0
     #: Bytes that are not UTF-8, and lone surrogates in JSON ("\\ud83d"); replaced by U+FFFD.
     bad_bytes: int = 0
     #: Lines (or Parquet values) with at least one of them.
@@ -46,10 +45,6 @@ class Reading:
     first_bad: list[int] = field(default_factory=list)
     #: Of the last file.
     encoding: Encoding = field(default_factory=Encoding)
-    #: Of the last JSON document, in words; empty if its rows are a list of objects.
-    layout: str = ""
-    #: An expression of Python for its list of rows.
-    loads: str = ""
     #: Reason -> number of records that were left out, or of which a part is not used.
     skipped: Counter[str] = field(default_factory=Counter)
     #: Reason -> lines of the first of them.
@@ -58,6 +53,55 @@ class Reading:
     def leave_out(self, reason: str, lines: Sequence[int]) -> None:
         self.skipped[reason] += len(lines)
         self.first_skipped[reason] = [*self.first_skipped.get(reason, []), *lines][:LISTED]
+
+
+#: Environment variable with the largest ratio of unpacked to packed bytes, and its default. Text packs by 3 to 20.
+RATIO_KEY: Final = "HEADSTART_UNPACK_RATIO"
+RATIO: Final = 100.0
+#: Unpacked bytes that are read from a file of any size.
+FREE_BYTES: Final = 64 << 20
+
+
+def largest_ratio() -> float:
+    """The largest ratio of unpacked to packed bytes.
+
+    Raises:
+        ConfigError: the variable HEADSTART_UNPACK_RATIO is not a positive number.
+    """
+    given = os.environ.get(RATIO_KEY) or str(RATIO)
+    try:
+        if (ratio := float(given)) > 0:
+            return ratio
+    except ValueError:
+        pass
+    raise ConfigError(f"{RATIO_KEY}: {given!r} is not a positive number")
+
+
+def largest_unpacked(path: Path) -> float:
+    """The number of bytes that a packed file may have unpacked."""
+    return max(FREE_BYTES, largest_ratio() * path.stat().st_size)
+
+
+def too_large(path: Path) -> DataError:
+    return DataError(
+        f"{path}: holds more than {largest_unpacked(path) / 1e6:,.0f} MB unpacked, and has {path.stat().st_size:,} "
+        f"bytes; if that is right, raise {RATIO_KEY} ({largest_ratio():g})"
+    )
+
+
+def check_archive(path: Path) -> None:
+    """Check the sizes that a zip archive, such as a workbook, states; other files pass.
+
+    Raises:
+        DataError: it is too large unpacked.
+    """
+    try:
+        with zipfile.ZipFile(path) as archive:
+            unpacked = sum(entry.file_size for entry in archive.infolist())
+    except (zipfile.BadZipFile, OSError):
+        return  # its reader says what is wrong
+    if unpacked > largest_unpacked(path):
+        raise too_large(path)
 
 
 def lines(path: Path, reading: Reading, *, encoding: str | None = None) -> Iterator[tuple[int, str]]:
@@ -171,41 +215,28 @@ def whole(path: Path, reading: Reading, *, encoding: str | None = None) -> str:
 
 def _chunks(path: Path, reading: Reading) -> Iterator[bytes]:
     """The bytes of a file, decompressed, a megabyte at a time."""
-    codec = CODECS.get(path.suffix.lower())
-    before, lines_before, unpacked = reading.consumed, 0, 0
-    if path.suffix.lower() == ".zip":
-        yield from _of_archive(path, reading)
-        return
+    codec, is_zip = CODECS.get(path.suffix.lower()), path.suffix.lower() == ".zip"
+    lines_before = unpacked = 0
     try:
         if path.stat().st_size == 0:
             raise DataError(f"{path}: is empty")
-        most = largest_unpacked(path) if codec else math.inf
-        with pa.OSFile(str(path)) as raw, pa.CompressedInputStream(raw, codec) if codec else raw as stream:
+        most = largest_unpacked(path) if codec or is_zip else math.inf
+        with ExitStack() as stack:
+            archive = stack.enter_context(zipfile.ZipFile(path)) if is_zip else None
+            opened = archive.open(member_of(path)) if archive else pa.input_stream(str(path), compression=codec)
+            stream = stack.enter_context(opened)
             while chunk := stream.read(_BLOCK_BYTES):
                 reading.text_bytes += len(chunk)
                 if (unpacked := unpacked + len(chunk)) > most:
                     raise too_large(path)
-                reading.consumed = before + raw.tell()
                 lines_before += _line_feeds(chunk)
                 yield chunk
     except FileNotFoundError as error:
         raise DataError(f"{path}: does not exist") from error
-    except (pa.ArrowException, OSError) as error:
-        kind = "damaged or truncated" if codec else "cannot be read"
+    except (pa.ArrowException, zipfile.BadZipFile, OSError, RuntimeError) as error:
+        kind = "damaged or truncated" if codec or is_zip else "cannot be read"
         reason = (str(error) or type(error).__name__).split("\n", 1)[0]
         raise DataError(f"{path}, after line {lines_before}: {kind} ({reason}); copy it again") from error
-
-
-def _of_archive(path: Path, reading: Reading) -> Iterator[bytes]:
-    check_archive(path)
-    try:
-        with zipfile.ZipFile(path) as archive, archive.open(member_of(path)) as stream:
-            while chunk := stream.read(_BLOCK_BYTES):
-                reading.text_bytes += len(chunk)
-                yield chunk
-        reading.consumed += path.stat().st_size
-    except (zipfile.BadZipFile, OSError, RuntimeError) as error:
-        raise DataError(f"{path}: cannot be unpacked ({error}); copy it again, or unpack it") from error
 
 
 def member_of(path: Path) -> str:

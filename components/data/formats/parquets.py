@@ -4,7 +4,7 @@ numbers, whose names are in the schema's metadata; a value is the name."""
 import json
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 
 from components.core.errors import DataError
 from components.data.formats.lines import LINE_BYTES, decode, too_long
-from components.data.formats.tables import Opening, Row, Rows
+from components.data.formats.tables import Numbered, Rows, problem
 
 _ROWS = 4_096
 _BYTES = 4_000_000
@@ -26,27 +26,20 @@ PARQUET: Final = b"PAR1"
 Names = Mapping[str, Sequence[str]]
 
 
-@contextmanager
-def readable(path: Path) -> Iterator[None]:
+def readable(path: Path) -> AbstractContextManager[None]:
     """Errors of pyarrow as errors of the file."""
-    try:
-        yield
-    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
-        if not path.exists():
-            raise DataError(f"{path}: does not exist") from error
-        what = "damaged" if path.suffix == ".arrow" else "damaged or truncated Parquet file"
-        reason = (str(error) or type(error).__name__).splitlines()[0]
-        raise DataError(f"{path}: {what} ({reason}); copy it again") from error
+    what = "damaged" if path.suffix == ".arrow" else "damaged or truncated Parquet file"
+    do = "copy it again" if path.exists() else ""
+    what = f"{what} ({{}})" if do else "does not exist"
+    return problem(path, pa.ArrowException, OSError, UnicodeDecodeError, what=what, do=do)
 
 
 @dataclass(frozen=True)
 class Table:
-    """An open Parquet file or Arrow stream. `rows`: its number of rows, and `compression`: of a Parquet file; None for
-    a stream."""
+    """An open Parquet file or Arrow stream. `compression`: of a Parquet file; None for a stream."""
 
     schema: pa.Schema
     batches: Iterable[pa.RecordBatch]
-    rows: int | None = None
     compression: str | None = None
 
 
@@ -71,46 +64,38 @@ def open_table(path: Path, wants: Callable[[pa.Field], bool] = lambda field: Tru
         names = [field.name for field in file.schema_arrow if wants(field)]
         size = min(max(_BYTES // max(longest, 1), 1), _ROWS)
         batches = file.iter_batches(batch_size=size, columns=names) if names else ()
-        yield Table(file.schema_arrow, batches, file.metadata.num_rows, "NONE" if codec == "UNCOMPRESSED" else codec)
+        yield Table(file.schema_arrow, batches, "NONE" if codec == "UNCOMPRESSED" else codec)
 
 
-def read_parquet(file: Opening, files: Sequence[Path] = ()) -> Rows:
+def read_parquet(file: Rows, files: Sequence[Path] = ()) -> Numbered:
     """The rows. `files`: of the table, with the same schema; none: the file itself.
 
     Raises:
         DataError: a file is damaged, a column is not text and `layout.nested` is not set, a text of a column that is
             asked for is longer than 8 MB, or two columns have the same name.
     """
-    path, columns, reading = file.path, file.columns, file.reading
-    files = files or [path]
-    with readable(files[0]), open_table(files[0]) as first:
-        schema = first.schema
-    classes = classes_of(schema)
-    counts = Counter(schema.names)
-    wanted = [name for name in counts if file.wants(name)]
-    if twice := [name for name in wanted if counts[name] > 1]:
-        raise DataError(f"{path}: has two columns {twice[0]!r}; rename one of them")
-
-    def rows() -> Iterator[tuple[int, Row]]:
-        number = 0
-        for each in files:
-            begin, before, size = number, reading.consumed, each.stat().st_size
-            with readable(each), open_table(each, lambda field: field.name in wanted) as table:
-                for batch in table.batches:
-                    reading.text_bytes += batch.nbytes
-                    batch = named(batch, classes)
-                    reading.consumed = before + size * (number - begin + len(batch)) // (table.rows or size)
-                    values = [_values(file, name, batch.column(name)) for name in wanted]
-                    for row in zip(*values, strict=True):
-                        number += 1
-                        if columns and any(len(value) > LINE_BYTES for value in row if isinstance(value, str)):
-                            raise too_long(path, f"row {number}")
-                        yield number, dict(zip(wanted, row, strict=True))
-
-    return file.rows(schema.names, rows(), schema=named(pa.RecordBatch.from_pylist([], schema=schema), classes).schema)
+    number, files = 0, files or [file.path]
+    for each in files:
+        with readable(each), open_table(each, lambda field: file.wants(field.name)) as table:
+            if each is files[0]:
+                classes, counts = classes_of(table.schema), Counter(table.schema.names)
+                wanted = [name for name in counts if file.wants(name)]
+                if twice := [name for name in wanted if counts[name] > 1]:
+                    raise DataError(f"has two columns {twice[0]!r}; rename one of them", where=file.path)
+                empty = pa.RecordBatch.from_pylist([], schema=table.schema)
+                file.names, file.schema = table.schema.names, named(empty, classes).schema
+            for batch in table.batches:
+                file.reading.text_bytes += batch.nbytes
+                batch = named(batch, classes)
+                values = [_values(file, name, batch.column(name)) for name in wanted]
+                for row in zip(*values, strict=True):
+                    number += 1
+                    if file.columns and any(len(value) > LINE_BYTES for value in row if isinstance(value, str)):
+                        raise too_long(file.path, f"row {number}")
+                    yield number, dict(zip(wanted, row, strict=True))
 
 
-def _values(file: Opening, name: str, column: pa.Array) -> list[Any]:
+def _values(file: Rows, name: str, column: pa.Array) -> list[Any]:
     if pa.types.is_dictionary(column.type):
         column = column.dictionary_decode()
     kind, nested = column.type, file.layout.nested
@@ -133,10 +118,10 @@ def _values(file: Opening, name: str, column: pa.Array) -> list[Any]:
     return values
 
 
-def classes_of(schema: pa.Schema) -> Names:
+def classes_of(schema: pa.Schema | None) -> Names:
     """The names of the classes of each column that holds numbers of classes, or lists of them."""
     try:
-        return class_names(json.loads((schema.metadata or {})[METADATA])["info"]["features"])
+        return class_names(json.loads(((schema and schema.metadata) or {})[METADATA])["info"]["features"])
     except (KeyError, ValueError, TypeError):
         return {}
 
@@ -161,19 +146,23 @@ def _classes(feature: Any) -> list[str]:
 
 
 def named(batch: pa.RecordBatch, names: Names) -> pa.RecordBatch:
-    """The batch with names of classes instead of numbers. -1, a row without a label, becomes null."""
+    """The batch with names of classes instead of numbers."""
     for place, column in enumerate(batch.schema.names):
         if column in names:
-            values = [_named(value, names[column]) for value in batch.column(place).to_pylist()]
+            values = [class_name(value, names[column]) for value in batch.column(place).to_pylist()]
             text = pa.string()
             kind = pa.list_(text) if pa.types.is_nested(batch.schema.types[place]) else text
             batch = batch.set_column(place, column, pa.array(values, kind))
     return batch
 
 
-def _named(value: Any, names: Sequence[str]) -> Any:
+def class_name(value: Any, names: Sequence[str]) -> Any:
+    """The name of a number of a class, or of those in a list. -1, a row without a label, becomes null; what is no
+    number of a class stays as text."""
     if isinstance(value, list):
-        return [_named(each, names) for each in value]
-    if not isinstance(value, int):
-        return value
-    return None if value < 0 else names[value] if value < len(names) else str(value)
+        return [class_name(each, names) for each in value]
+    if value is None or str(value) == "-1":
+        return None
+    number = str(value)
+    is_class = value not in names and number.isdecimal() and int(number) < len(names)
+    return names[int(number)] if is_class else number

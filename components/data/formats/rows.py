@@ -8,38 +8,24 @@ of that function, and the next row follows.
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import Any, Final
 
 from components.core.errors import DataError
-from components.data.formats.annotations import tables
-from components.data.formats.annotations.hub import read_hub
-from components.data.formats.conll import conll_rows, conllu_rows
-from components.data.formats.jsontables import read_json, read_jsonl
+from components.data.formats.annotations import read_annotated
+from components.data.formats.conll import read_conll
+from components.data.formats.delimited import read_delimited
+from components.data.formats.hub import read_hub
+from components.data.formats.jsontables import read_json, read_jsonl, read_squad
 from components.data.formats.kinds import form_of
 from components.data.formats.lines import Reading
 from components.data.formats.parquets import read_parquet
 from components.data.formats.plain import read_classes, read_label_first, read_parallel, read_texts
-from components.data.formats.separated import read_delimited
-from components.data.formats.squad import squad_rows
-from components.data.formats.tables import (
-    PLAIN,
-    Layout,
-    Opening,
-    Reader,
-    Rejected,
-    Row,
-    RowError,
-    Rows,
-    are_too_many,
-    raise_error,
-)
+from components.data.formats.tables import PLAIN, Layout, Reader, Rejected, RowError, Rows, are_too_many, raise_error
 from components.data.formats.workbook import read_workbook
 from components.settings.formats import FORMATS, by_name
 from components.settings.tasks import has
-
-__all__ = ["READERS", "Rejected", "Row", "Rows", "open_rows", "read_columns"]
 
 READERS: Final[dict[str, Reader]] = {
     "csv": read_delimited,
@@ -48,36 +34,38 @@ READERS: Final[dict[str, Reader]] = {
     "json": read_json,
     "parquet": read_parquet,
     "workbook": read_workbook,
-    "conll": conll_rows,
-    "conllu": conllu_rows,
-    "squad": squad_rows,
+    "conll": read_conll,
+    "conllu": read_conll,
+    "squad": read_squad,
     "label-first": read_label_first,
     "texts": read_texts,
     "classes": read_classes,
     "parallel": read_parallel,
     "datasets": read_hub,
-    **{form: partial(tables.read_annotated, form=form) for form in tables.READERS},
+    **dict.fromkeys(("label-studio", "doccano", "prodigy"), read_annotated),
 }
 
 
-def open_rows(path: Path, *, layout: Layout = PLAIN, rejected: Rejected | None = None) -> Rows:
+def open_rows(path: Path, *, layout: Layout = PLAIN, rejected: Rejected | None = None, form: str = "") -> Rows:
     """Open a file; its format follows from its name or its content (`components.data.formats.kinds`).
 
     Args:
         path: the file; FILE#NAME for a sheet of a workbook or a member of a JSON document.
         rejected: receives bad rows; None: they are raised.
+        form: the format; empty: guessed.
 
     Raises:
         DataError: the format is not known, the file is damaged, or a row does not fit the header; also raised by the
             iterator, with the line.
     """
     name, _, member = str(path).partition("#")
-    file = Opening(Path(name), replace(layout, member=member or layout.member, nested=True))
-    form = form_of(file.path, whole=not member)
-    rows = _opened(form, replace(file, rejected=rejected or raise_error))
+    layout = replace(layout, member=member or layout.member, nested=True)
+    file = Rows(Path(name), layout, rejected=rejected or raise_error)
+    form = form or form_of(file.path, whole=not member)
+    rows = _opened(form, replace(file))
     # Records of doccano that a table holds as well.
     plain = form == "doccano" and not has(rows.kind or "", "words") and "cats" not in rows.names
-    return _opened("jsonl", replace(file, rejected=rejected or raise_error)) if plain else rows
+    return _opened("jsonl", file) if plain else rows
 
 
 def unit_of(path: Path, form: str) -> str:
@@ -86,16 +74,21 @@ def unit_of(path: Path, form: str) -> str:
     return FORMATS[form].unit if form in FORMATS else "line"
 
 
-def _opened(form: str, file: Opening) -> Rows:
-    rows, kinds = READERS[form](file), FORMATS[form].kinds if form in FORMATS else ()
-    kind = rows.kind or (kinds[0] if len(kinds) == 1 else None)
-    return replace(rows, form=form, unit=unit_of(file.path, form), kind=kind)
+def _opened(form: str, file: Rows) -> Rows:
+    """The file, read up to its first row."""
+    file.form, file.unit, file.reader = form, unit_of(file.path, form), READERS[form]
+    kinds = FORMATS[form].kinds if form in FORMATS else ()
+    numbered = file.reader(file)
+    if (first := next(numbered, None)) is not None:
+        file.names, file.numbered = file.names or [*first[1]], chain([first], numbered)
+    file.kind = file.kind or (kinds[0] if len(kinds) == 1 else None)
+    return file
 
 
 def read_columns(
-    path: Path, form: str, columns: Sequence[str], layout: Layout, reading: Reading
+    path: Path, form: str, columns: Sequence[str], layout: Layout = PLAIN, reading: Reading | None = None
 ) -> Iterator[tuple[Any, tuple[Any, ...]]]:
-    """(number, values of the columns) of each row; rows that are not well formed are counted.
+    """(number, values of the columns) of each row; rows that are not well formed are counted in `reading`.
 
     Raises:
         DataError: a column does not exist, a value is not as `Layout.nested` demands, or too many rows are not well
@@ -108,13 +101,13 @@ def read_columns(
             raise error
         bad.append(error)
 
-    table = _opened(form, Opening(path, layout, reading, columns, rejected))
+    table = _opened(form, Rows(path, layout, reading or Reading(), columns, rejected))
     rows = 0
     for row in table.values(columns, nested=layout.nested):
         rows += 1
         yield row
     if bad:
-        reading.leave_out("rows_malformed", [error.line for error in bad])
+        table.reading.leave_out("rows_malformed", [error.line for error in bad])
         if are_too_many(len(bad), rows):
             raise DataError(
                 f"{bad[0]}; so are {len(bad):,} of {rows + len(bad):,} rows, read with {table.described}; name the "

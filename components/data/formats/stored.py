@@ -6,6 +6,7 @@ A part is a row group. Rows of other formats than Parquet are stored as JSON, wi
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import accumulate
 from pathlib import Path
 from typing import Any, Final
 
@@ -13,19 +14,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from components.core.artifacts import partial_path
-from components.data.formats.lines import Reading
 from components.data.formats.parquets import readable
-from components.data.formats.rows import Rejected, Row, Rows, open_rows
+from components.data.formats.rows import open_rows
+from components.data.formats.tables import Rejected, Row, Rows
 
 _SCHEMA: Final = pa.schema([("place", pa.string()), ("row", pa.string())])
 _NAMES: Final = b"headstart.names"
-
-
-class StoredRows(Rows):
-    """Rows whose places are stored."""
-
-    def at(self, place: object) -> str:
-        return str(place)
 
 
 @dataclass(frozen=True)
@@ -90,35 +84,24 @@ def open_stored(path: Path, span: Span) -> Rows:
     """
     with readable(path):
         schema = pq.read_schema(path)
-    names, fixed, ambiguous = json.loads((schema.metadata or {}).get(_NAMES, b"null")) or (schema.names, True, [])
-    is_stored = schema.metadata is not None and _NAMES in schema.metadata
-    if is_stored:
-        stored = ((entry["place"], json.loads(entry["row"])) for _, entry in _of_span(path, span))
-        return StoredRows(names, stored, Reading(), "", fixed=fixed, ambiguous=frozenset(ambiguous))
-    return Rows(names, _of_span(path, span), Reading(), str(path), schema=schema, unit="row")
+    numbered = _of_span(path, span)
+    if (given := (schema.metadata or {}).get(_NAMES)) is None:
+        return Rows(path, names=schema.names, numbered=numbered, schema=schema, unit="row")
+    names, fixed, ambiguous = json.loads(given)
+    stored = ((entry["place"], json.loads(entry["row"])) for _, entry in numbered)
+    return Rows(path, names=names, numbered=stored, fixed=fixed, ambiguous=frozenset(ambiguous), unit="")
 
 
 def _of_span(path: Path, span: Span) -> Iterator[tuple[int, dict[str, Any]]]:
     """(number from 1, row) of a span."""
     with readable(path), pq.ParquetFile(path) as file:
-        groups, number = _row_groups(file, span)
+        sizes = [file.metadata.row_group(group).num_rows for group in range(file.metadata.num_row_groups)]
+        starts = [0, *accumulate(sizes)]
+        groups = [at for at, end in enumerate(starts[1:]) if end > span.start and starts[at] < span.end]
+        number = starts[groups[0]] if groups else 0
         for batch in file.iter_batches(512, row_groups=groups):
-            skipped = max(0, span.start - number)
-            wanted = batch.slice(skipped, max(0, span.end - number - skipped)).to_pylist()
-            yield from enumerate(wanted, number + skipped + 1)
+            first = max(number, span.start)
+            yield from enumerate(batch.slice(first - number, max(0, span.end - first)).to_pylist(), first + 1)
             number += len(batch)
             if number >= span.end:
                 return
-
-
-def _row_groups(file: pq.ParquetFile, span: Span) -> tuple[list[int], int]:
-    """The row groups with rows of a span, and the index of the first row of the first of them."""
-    groups: list[int] = []
-    first = start = 0
-    for group in range(file.metadata.num_row_groups):
-        stop = start + file.metadata.row_group(group).num_rows
-        if stop > span.start and start < span.end:
-            first = first if groups else start
-            groups.append(group)
-        start = stop
-    return groups, first

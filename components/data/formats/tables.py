@@ -3,6 +3,7 @@ columns are a projection of them."""
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -18,10 +19,10 @@ MOST_BAD: Final = 0.05
 FEW_BAD: Final = 2
 #: Characters of a line that cannot be parsed which are passed on.
 SHOWN: Final = 2000
-#: What to do about a column that a file lacks.
-NAME_IT: Final = "name the column in {key}"
 
 Row = dict[str, Any]
+#: (number of the line or row from 1, or its name; row) in file order.
+Numbered = Iterator[tuple[Any, Row]]
 #: Called with the error of a bad row, whose message begins with its place, and the row as far as it is readable.
 Rejected = Callable[[DataError, Any], None]
 
@@ -60,40 +61,63 @@ class RowError(DataError):
         self.line = line
 
 
-@dataclass(frozen=True)
+@contextmanager
+def problem(where: object, *others: type[Exception], what: str = "{}", do: str = "") -> Iterator[None]:
+    """Errors within as errors of a place: of data without one, and of the types `others`, whose first line stands for
+    the braces in `what`."""
+    try:
+        yield
+    except DataError as error:
+        error.where = error.where or where
+        raise
+    except others as error:
+        reason = (str(error) or type(error).__name__).splitlines()[0]
+        raise DataError(what.format(reason), where=where, do=do) from error
+
+
+def raise_error(error: DataError, row: Any) -> None:
+    raise error
+
+
+@dataclass
 class Rows:
-    """An open file.
+    """A file that is read. A reader, a generator of (number, row), says what it reads before its first row.
 
     Attributes:
-        names: its columns; of jsonl, the columns of the first row.
-        numbered: (number of the line or row from 1, or its name; row) in file order.
-        reading: counts of what was read so far, and the encoding.
+        columns: that are asked for; None: all of them.
+        rejected: receives bad rows.
+        reader: of the format.
+        names: the columns; of jsonl, the columns of the first row.
         where: the file, and a member or sheet of it, for messages.
         names_at: where its columns are named, for messages; empty: `where`.
-        no_column, name_it: what is said about a column that it lacks, and what to do.
+        hint: what else to do about a column that it lacks.
         fixed: whether every row has these columns.
         schema: types of the columns; None if the format has none.
-        described: the dialect in words; empty if the format has none.
+        described: the dialect or layout in words; empty if there is nothing to say.
+        loads: an expression of Python for the list of rows of JSON.
         header: whether the first row of a delimited file or sheet names the columns.
         ambiguous: names that several columns of a delimited file have; the second is called `NAME (2)`.
-        every_name: the columns of all rows, of a format whose rows may lack some.
-        form, unit: format, as of `data.tasks.<name>.format`, and what it calls a row.
+        form, unit: format, as of `data.tasks.<name>.format`, and what it calls a row; empty: places are whole.
         kind: of the task, where the format says it.
     """
 
-    names: list[str]
-    numbered: Iterator[tuple[Any, Row]]
-    reading: Reading
-    where: str
+    path: Path
+    layout: Layout = PLAIN
+    reading: Reading = field(default_factory=Reading)
+    columns: Sequence[str] | None = None
+    rejected: Rejected = raise_error
+    names: list[str] = field(default_factory=list)
+    numbered: Numbered = field(default_factory=lambda: iter(()))
+    reader: Callable[["Rows"], Numbered] = field(default=lambda file: iter(()), repr=False)
+    where: str = ""
     names_at: str = ""
-    no_column: str = "no column {name!r}{near}"
-    name_it: str = NAME_IT
+    hint: str = ""
     fixed: bool = True
     schema: pa.Schema | None = None
     described: str = ""
+    loads: str = ""
     header: bool = True
     ambiguous: frozenset[str] = frozenset()
-    every_name: Callable[[], Iterable[str]] | None = field(default=None, repr=False)
     form: str = ""
     unit: str = "line"
     kind: str | None = None
@@ -104,11 +128,17 @@ class Rows:
         return ((self.at(place), row) for place, row in self.numbered)
 
     def at(self, place: object) -> str:
-        return f"{self.where}, {self.unit} {place}"
+        return f"{self.where or self.path}, {self.unit} {place}" if self.unit else str(place)
+
+    def wants(self, name: str) -> bool:
+        return self.columns is None or name in self.columns
+
+    def lines(self, path: Path | None = None) -> Iterator[tuple[int, str]]:
+        return lines(path or self.path, self.reading, encoding=self.layout.encoding)
 
     def refuse_ambiguous(self, path: object, names: Iterable[str]) -> None:
         if twice := sorted(self.ambiguous.intersection(names)):
-            raise DataError(f"{path}: has two columns {twice[0]!r}; rename one of them")
+            raise DataError(f"has two columns {twice[0]!r}; rename one of them", where=path)
 
     def values(self, columns: Sequence[str], *, nested: bool) -> Iterator[tuple[Any, tuple[Any, ...]]]:
         """(number, values of the columns) of each row; a column that another row has is null.
@@ -116,23 +146,21 @@ class Rows:
         Raises:
             DataError: a column does not exist, or a value is not text and `nested` is not set.
         """
-        if self.fixed:
-            self.refuse_ambiguous(self.where, columns)
-            for name in columns:
-                if name not in self.names:
-                    raise self._lacks(name, self.names_at or self.where, self.names)
-        others: Row = {}
+        # A file without rows may not say its columns.
+        if self.fixed and self.names:
+            self.refuse_ambiguous(self.path, columns)
+            self._check(columns, self.names_at or self.where or str(self.path), self.names)
+        is_first = not self.fixed
         for place, row in self.numbered:
-            try:
-                values = [row[name] for name in columns]
-            except KeyError:
-                # A row without any of the columns has wrong names, not missing values.
-                if self.every_name is not None and row.keys() & {*columns}:
-                    others = others or dict.fromkeys(self.every_name())
-                    row = others | row
-                if lacking := [name for name in columns if name not in row]:
-                    raise self._lacks(lacking[0], self.at(place), row) from None
-                values = [row[name] for name in columns]
+            if is_first and not row.keys() >= {*columns}:
+                again = Rows(self.path, self.layout, form=self.form, rejected=lambda error, row: None)
+                every = {name for _, other in self.reader(again) for name in other}
+                self._check(columns, self.at(place), every)
+            is_first = False
+            values = [row.get(name) for name in columns]
+            # A row without any of the columns has wrong names, not missing values.
+            if None in values and not row.keys() & {*columns}:
+                self._check(columns, self.at(place), row)
             if not nested:
                 values = [
                     value if value.__class__ is str else as_text(value, f"{self.at(place)}, column {name!r}")
@@ -140,41 +168,17 @@ class Rows:
                 ]
             yield place, tuple(values)
 
-    def _lacks(self, name: str, where: str, names: Iterable[str]) -> DataError:
-        what = self.no_column.format(name=name, near=nearest(name, list(names)))
-        return DataError(what, where=where, key="params.yaml", do=self.name_it)
+    def _check(self, columns: Iterable[str], where: str, names: Iterable[str]) -> None:
+        for name in columns:
+            if name not in names:
+                what = f"no column {name!r}{nearest(name, names)}"
+                raise DataError(what, where=where, key="params.yaml", do=f"name the column in {{key}}{self.hint}")
 
 
-def raise_error(error: DataError, row: Any) -> None:
-    raise error
+Reader = Callable[[Rows], Numbered]
 
 
-@dataclass(frozen=True)
-class Opening:
-    """A file that is to be opened: its layout, the counts of what is read, the columns that are asked for (None: all of
-    them), and what receives bad rows."""
-
-    path: Path
-    layout: Layout = PLAIN
-    reading: Reading = field(default_factory=Reading)
-    columns: Sequence[str] | None = None
-    rejected: Rejected = raise_error
-
-    def wants(self, name: str) -> bool:
-        return self.columns is None or name in self.columns
-
-    def rows(self, names: list[str], numbered: Iterator[tuple[Any, Row]], **given: Any) -> Rows:
-        """The open file; `given`: attributes of `Rows`."""
-        return Rows(names, numbered, self.reading, str(self.path), **given)
-
-    def lines(self) -> Iterator[tuple[int, str]]:
-        return lines(self.path, self.reading, encoding=self.layout.encoding)
-
-
-Reader = Callable[[Opening], Rows]
-
-
-def as_text(value: Any, where: object) -> str | None:
+def as_text(value: Any, where: object = "") -> str | None:
     """A value as text; numbers and booleans as in JSON, because labels are often 0 and 1; null stays None.
 
     Raises:

@@ -35,22 +35,26 @@ def decode(tags: Sequence[str], scheme: str) -> list[Span]:
     Raises:
         TagError: a tag is unknown to the scheme or not allowed at its position.
     """
+    other = f"correct it, or set the file's scheme ({', '.join(name for name in PREFIXES if name != scheme)})"
     spans: list[Span] = []
     # The span of the previous word: its start, its type, and whether it can continue (not after E or S).
     start, kind, is_open = 0, "", False
-    for index, tag in enumerate(tags):
-        prefix, new = _parts(index, tag, scheme)
+    for index, tag in enumerate([*tags, OUTSIDE]):
+        prefix, _, new = tag.partition("-") if tag != OUTSIDE else ("", "", "")
+        if tag != OUTSIDE and not (new and prefix in tuple(PREFIXES[scheme])):
+            kinds = ", ".join(f"{letter}-TYPE" for letter in PREFIXES[scheme])
+            what = f"is not a tag of scheme {scheme} ({kinds}, {OUTSIDE}); set scheme: none if tags are not spans"
+            raise TagError(index, f"tag {tag!r} {what}")
         continues = prefix in ("I", "E") and is_open and new == kind
+        after = f"tag {tag!r} after {tags[index - 1]!r}" if index else f"tag {tag!r} at the start"
         if scheme == "iobes" and is_open and not continues:
-            raise TagError(
-                index, f"tag {tag!r} after {tags[index - 1]!r}, which does not end its span; {_other(scheme)}"
-            )
-        if scheme == "iob1":
-            if prefix == "B" and not (is_open and new == kind):
-                raise TagError(index, f"tag {tag!r} follows no span of its type; {_other(scheme)}")
-        elif prefix in ("I", "E") and not continues:
-            after = f"after {tags[index - 1]!r}" if index else "at the start"
-            raise TagError(index, f"tag {tag!r} {after} continues no span of its type; {_other(scheme)}")
+            if index == len(tags):
+                raise TagError(index - 1, f"tag {tags[-1]!r} at the end does not end its span; {other}")
+            raise TagError(index, f"{after}, which does not end its span; {other}")
+        if scheme == "iob1" and prefix == "B" and not (is_open and new == kind):
+            raise TagError(index, f"tag {tag!r} follows no span of its type; {other}")
+        if scheme != "iob1" and prefix in ("I", "E") and not continues:
+            raise TagError(index, f"{after} continues no span of its type; {other}")
         if is_open and not continues:
             spans.append((start, index, kind))
         if prefix and not continues:
@@ -58,29 +62,7 @@ def decode(tags: Sequence[str], scheme: str) -> list[Span]:
         if prefix in ("E", "S"):
             spans.append((start, index + 1, new))
         kind, is_open = new, prefix in ("B", "I")
-    if is_open:
-        if scheme == "iobes":
-            raise TagError(len(tags) - 1, f"tag {tags[-1]!r} at the end does not end its span; {_other(scheme)}")
-        spans.append((start, len(tags), kind))
     return spans
-
-
-def _parts(index: int, tag: str, scheme: str) -> tuple[str, str]:
-    """Prefix and type of a tag; two empty strings for O."""
-    if tag == OUTSIDE:
-        return "", ""
-    prefix, separator, kind = tag.partition("-")
-    if not separator or not kind or prefix not in tuple(PREFIXES[scheme]):
-        kinds = ", ".join(f"{letter}-TYPE" for letter in PREFIXES[scheme])
-        raise TagError(
-            index,
-            f"tag {tag!r} is not a tag of scheme {scheme} ({kinds}, {OUTSIDE}); set scheme: none if tags are not spans",
-        )
-    return prefix, kind
-
-
-def _other(scheme: str) -> str:
-    return f"correct it, or set the file's scheme ({', '.join(name for name in PREFIXES if name != scheme)})"
 
 
 def repaired(tags: Sequence[str], scheme: str) -> tuple[list[str], int]:

@@ -4,89 +4,41 @@ import json
 import subprocess
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
 from components.core.errors import DataError, nearest
 from components.data.formats import cells as cells_program
-from components.data.formats.bounds import check_archive
-from components.data.formats.delimited import different_names
-from components.data.formats.dialect import is_header, rows_above_header
-from components.data.formats.tables import Opening, Rows
+from components.data.formats.delimited import different_names, is_header, rows_above_header
+from components.data.formats.lines import check_archive
+from components.data.formats.tables import Numbered, Rows
 
 #: Memory in megabytes of the process that reads a workbook.
 MEMORY_MB: Final = 4096
 
 
-@dataclass(frozen=True)
-class Sheet:
-    """A sheet.
-
-    Attributes:
-        header: whether they are the sheet's first row.
-        rows: (number in the sheet, text of every cell; None of an empty one).
-        others: names of the other sheets.
-        above: number of rows above the header, which are left out.
-        filled: number of merged cells over several rows, which all have its value.
-    """
-
-    name: str
-    names: list[str]
-    header: bool
-    rows: list[tuple[int, list[str | None]]]
-    others: tuple[str, ...] = ()
-    above: int = 0
-    filled: int = 0
-
-    def described(self) -> str:
-        """Which sheet is read, and how, in words."""
-        others = f" (FILE#SHEET for another: {', '.join(self.others)})" if self.others else ""
-        above = f"; {self.above} row(s) above the header are left out" if self.above else ""
-        filled = f"; the value of {self.filled} merged cell(s) counts in each of their rows" if self.filled else ""
-        return f"sheet {self.name!r}{others}{above}{filled}"
-
-
-def read_sheet(path: Path, name: str, *, header: bool | None = None) -> Sheet:
-    """A sheet of a workbook, without empty rows and without nameless columns that are empty.
-
-    Args:
-        name: of the sheet; empty: the first one that is a table, else the first one that is not empty.
-        header: whether the first row names the columns; None: guessed.
+def read_workbook(file: Rows) -> Numbered:
+    """The rows of a sheet, without empty rows and without nameless columns that are empty; numbers count the rows of
+    the sheet, from 1. The sheet is `layout.member`, else the first one that is a table, else the first one that is not
+    empty.
 
     Raises:
         DataError: the file is damaged or protected, or there is no such sheet.
     """
-    read = _cells(path, name)
-    names, first = read["names"], None
-    if name and name not in names:
-        raise DataError(f"{path}: no sheet {name!r}{nearest(name, names)}")
-    for each in read["sheets"]:
-        cells, filled = each["cells"], 0
-        for (top, left), (bottom, _) in each["merged"]:
-            if top >= len(cells) or left >= len(cells[top]):
-                continue
-            filled += bottom > top
-            for row in cells[top + 1 : bottom + 1]:
-                row[left] = cells[top][left]
-        others = tuple(other for other in names if other != each["name"])
-        sheet = replace(_sheet(each["name"], cells, header), others=others, filled=filled)
-        if name or (len(sheet.names) > 1 and sheet.rows):
-            return sheet
-        first = first or sheet
-    if first is None:
+    path, member = file.path, file.layout.member
+    read = _cells(path, member)
+    if member and member not in read["names"]:
+        raise DataError(f"{path}: no sheet {member!r}{nearest(member, read['names'])}")
+    if not read["sheets"]:
         raise DataError(f"{path}: is empty")
-    return first
-
-
-def read_workbook(file: Opening) -> Rows:
-    """The rows of a sheet (`layout.member`, or the first one); numbers count the rows of the sheet, from 1. Errors as
-    of `read_sheet`."""
-    sheet = read_sheet(file.path, file.layout.member, header=file.layout.header)
-    file.reading.consumed += file.path.stat().st_size
-    rows = ((number, dict(zip(sheet.names, values, strict=True))) for number, values in sheet.rows)
-    opened = file.rows(sheet.names, rows, described=sheet.described(), header=sheet.header)
-    return replace(opened, where=f"{file.path}, sheet {sheet.name!r}")
+    sheets = [(each["name"], *_table(each["cells"], each["merged"], file.layout.header)) for each in read["sheets"]]
+    is_table = ((name, names, *rest) for name, names, *rest in sheets if member or (len(names) > 1 and rest[1]))
+    name, file.names, file.header, rows, notes = next(is_table, sheets[0])
+    others = ", ".join(other for other in read["names"] if other != name)
+    file.described = f"sheet {name!r}" + (f" (FILE#SHEET for another: {others})" if others else "") + notes
+    file.where = f"{path}, sheet {name!r}"
+    for number, values in rows:
+        yield number, dict(zip(file.names, values, strict=True))
 
 
 def sheet_names(path: Path) -> list[str]:
@@ -119,20 +71,25 @@ def _cells(path: Path, *sheet: str) -> dict[str, Any]:
     return read
 
 
-def _sheet(name: str, cells: Sequence[list[str]], header: bool | None) -> Sheet:
+def _table(
+    cells: Sequence[list[str]], merged: Sequence[Any], header: bool | None
+) -> tuple[list[str], bool, list[tuple[int, list[str | None]]], str]:
+    """The names of the columns; whether they are a row of the sheet; (number, text of every cell; None of an empty one)
+    of the rows; and what else is to be known, in words."""
+    above = copied = 0
+    for (top, left), (bottom, _) in merged:
+        if top < len(cells) and left < len(cells[top]):
+            copied += bottom > top
+            for row in cells[top + 1 : bottom + 1]:
+                row[left] = cells[top][left]
     filled = [(number, row) for number, row in enumerate(cells, 1) if any(cell.strip() for cell in row)]
-    above = 0
     if header is None and (above := rows_above_header([row for _, row in filled[:1000]])):
         filled, header = filled[above:], True
     first, rest = filled[0][1], [row for _, row in filled[1:]]
     header = is_header(first, rest[:1000]) if header is None else header
-    used = [
-        column
-        for column in range(len(first))
-        if (header and first[column]) or any(row[column] for row in rest) or not rest
-    ]
-    names = (
-        different_names([first[column] for column in used]) if header else [str(column) for column in range(len(used))]
-    )
-    rows = [(number, [row[column] or None for column in used]) for number, row in filled[1 if header else 0 :]]
-    return Sheet(name, names, header, [(number, row) for number, row in rows if any(row)], above=above)
+    used = [at for at, cell in enumerate(first) if (header and cell) or any(row[at] for row in rest) or not rest]
+    names = different_names([first[at] for at in used]) if header else [str(number) for number in range(len(used))]
+    rows = [(number, [row[at] or None for at in used]) for number, row in filled[header:]]
+    notes = f"; {above} row(s) above the header are left out" if above else ""
+    notes += f"; the value of {copied} merged cell(s) counts in each of their rows" if copied else ""
+    return names, header, [(number, row) for number, row in rows if any(row)], notes

@@ -19,7 +19,7 @@ import pyarrow.parquet as pq
 
 from components.core.artifacts import read_manifest, write_json, writing
 from components.core.errors import ArtifactError, ConfigError, DataError
-from components.data.formats.annotations.tables import REASONS
+from components.data.formats.annotations import REASONS
 from components.data.tasks.budgets import folds_of, numbered, sample_rows
 from components.data.tasks.data import Examples, Fields, Labels, Split
 from components.data.tasks.judged import write_judged

@@ -21,8 +21,8 @@ from components.data.formats.kinds import are_labels, form_of
 from components.data.formats.lines import CODECS, Reading
 from components.data.formats.parquets import open_table
 from components.data.formats.plain import FASTTEXT, parallel_files
-from components.data.formats.separated import read_delimited
-from components.data.formats.tables import Opening, RowError
+from components.data.formats.rows import open_rows
+from components.data.formats.tables import RowError
 from components.data.ingestion.readers import text_documents
 from components.data.matching import Texts, columns, held_rows
 from components.settings.formats import by_name, suffix_of
@@ -128,9 +128,8 @@ def _rows(path: Path) -> Records:
         assert isinstance(error, RowError)
         bad.append((error.line, row))
 
-    reading = Reading()
-    table = read_delimited(Opening(path, reading=reading, rejected=reject))
-    if (encoding := reading.encoding.name).startswith(("utf-16", "utf-32")):
+    table = open_rows(path, rejected=reject, form="csv")
+    if (encoding := table.reading.encoding.name).startswith(("utf-16", "utf-32")):
         raise DataError(f"a table in {encoding} is not edited; convert it to UTF-8")
     for record in table.numbered:
         yield from bad

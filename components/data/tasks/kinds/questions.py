@@ -29,7 +29,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from components.core.errors import DataError
-from components.data.formats.squad import member_of
+from components.data.formats.jsontables import member
 from components.data.formats.tables import MOST_BAD, as_text
 from components.data.formats.textkey import text_key
 from components.data.scoring.base import Classes, Fields, Floats, Inputs, Judged, Scoring, Vector, Vectors, ratio
@@ -113,7 +113,7 @@ def _answers(value: Any, column: str, origin: Origin, where: str) -> list[tuple[
             f"{column!r} holds no answers; expected a list of {{text, answer_start}}, or two lists", where=origin
         )
     where = f"{where}, an answer"
-    pairs = ((member_of(entry, "answer_start", int, where), member_of(entry, "text", str, where)) for entry in value)
+    pairs = ((member(entry, "answer_start", int, where), member(entry, "text", str, where)) for entry in value)
     return list(dict.fromkeys(pairs))
 
 

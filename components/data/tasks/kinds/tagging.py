@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from components.core.errors import DataError, nearest
-from components.data.formats.annotations.hub import tagging_columns
 from components.data.formats.conll import CONLLU
+from components.data.formats.hub import tagging_columns
 from components.data.formats.tables import as_text
 from components.data.formats.textkey import text_key
 from components.data.formats.words import OUTSIDE, TagError, convert, inventory, repaired

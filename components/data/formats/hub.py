@@ -1,24 +1,26 @@
-"""Data sets of Hugging Face as tables: folders of `save_to_disk`, and repositories of parquet, csv or jsonl files.
+"""Data sets of Hugging Face as tables: folders of `save_to_disk`, and repositories of parquet, csv or jsonl files;
+predictions in all forms.
 
 https://huggingface.co/docs/datasets. Class labels are stored as numbers; their names are in the metadata of Arrow and
 Parquet files, in dataset_info.json or dataset_infos.json, or in the header of README.md. A value is the name.
 """
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from components.core.errors import DataError
-from components.data.formats.annotations.records import PredictedRow
+from components.core.errors import ConfigError, DataError, nearest
+from components.data.formats.annotations import PredictedRow, write_annotated
+from components.data.formats.delimited import read_delimited
 from components.data.formats.jsontables import read_json, read_jsonl
-from components.data.formats.parquets import METADATA, Names, class_names, classes_of, read_parquet
-from components.data.formats.separated import read_delimited
-from components.data.formats.tables import Opening, Rows
+from components.data.formats.parquets import METADATA, Names, class_name, class_names, classes_of, read_parquet
+from components.data.formats.tables import PLAIN, Numbered, Rows, problem
 from components.data.formats.words import covered
 from components.settings.detection import INFO, INFOS, README, STATE, repository_header
 from components.settings.formats import FORMATS, by_name
@@ -31,40 +33,49 @@ UNLABELLED: Final = -1
 _TEXTS: Final = {"csv": read_delimited, "tsv": read_delimited, "jsonl": read_jsonl, "json": read_json}
 
 
-def read_hub(file: Opening) -> Rows:
+def read_hub(file: Rows) -> Numbered:
     """Rows of a split of `save_to_disk` (a folder), or of one file of a repository; row numbers begin at 1.
 
     Raises:
         DataError: the folder or file is damaged, or a number names no class.
     """
-    table, names = _described(file)
-    rows = ((number, row | _named(row, names, table.at(number))) for number, row in table.numbered)
-    return replace(table, numbered=rows)
+    files: list[Path] = []
+    if file.path.is_dir():
+        state = file.path / STATE
+        if not isinstance(listed := _json(state).get("_data_files"), list):
+            raise DataError(f"{state}: lists no data files; write the data set again with save_to_disk")
+        files = [file.path / str(entry["filename"]) for entry in listed]
+    file.layout = replace(file.layout, nested=True)
+    reader = _TEXTS.get(by_name(file.path.name))
+    names: Names | None = None
+    for place, row in read_parquet(file, files) if reader is None else reader(file):
+        names = _names(file) if names is None else names
+        for column, classes in names.items():
+            if column in row:
+                value = class_name(row[column], classes)
+                if {*(value if isinstance(value, list) else [value])} - {*classes, None}:
+                    what = f"{column!r} is {row[column]!r}, and the data set has {len(classes)} classes; correct it"
+                    raise DataError(what, where=file.at(place))
+                row[column] = value
+        yield place, row
 
 
 def tagging_columns(path: Path) -> tuple[str, str]:
     """The columns of the words and of the tags."""
-    table, names = _described(Opening(path))
+    file = Rows(path, PLAIN)
+    next(read_hub(file), None)
+    names = _names(file)
     lists = [name for name in TAGS if name in names] or sorted(names)
-    words = next((name for name in WORDS if table.schema is not None and name in table.names), WORDS[0])
+    words = next((name for name in WORDS if file.schema is not None and name in file.names), WORDS[0])
     return words, lists[0] if lists else TAGS[0]
 
 
-def _described(file: Opening) -> tuple[Rows, Names]:
-    """The rows, and the names of the classes: by the schema or the information of the data set or its repository."""
-    path, form = file.path, by_name(file.path.name)
-    file = replace(file, layout=replace(file.layout, nested=True))
-    files = []
-    if path.is_dir():
-        if not isinstance(listed := _json(path / STATE).get("_data_files"), list):
-            raise DataError(f"{path / STATE}: lists no data files; write the data set again with save_to_disk")
-        files = [path / str(entry["filename"]) for entry in listed]
-    table = _TEXTS[form](file) if form in _TEXTS else read_parquet(file, files)
-    table = replace(table, unit=FORMATS[form].unit if form in _TEXTS else "row")
-    names = {} if table.schema is None else classes_of(table.schema)
+def _names(file: Rows) -> Names:
+    """The names of the classes, by the schema or the information of the data set or its repository."""
+    path, names = file.path, classes_of(file.schema)
     for folder in () if names else (path,) if path.is_dir() else (path.parent, *path.parent.parents[:2]):
         names = names or class_names(_json(folder / INFO).get("features") if path.is_dir() else _of_repository(folder))
-    return table, names
+    return names
 
 
 def _of_repository(folder: Path) -> Any:
@@ -76,33 +87,9 @@ def _of_repository(folder: Path) -> Any:
     return next((info["features"] for info in infos.values() if isinstance(info, dict) and "features" in info), {})
 
 
-def _named(row: dict[str, Any], names: Names, where: str) -> dict[str, Any]:
-    return {name: _name(row[name], classes, name, where) for name, classes in names.items() if name in row}
-
-
-def _name(value: Any, names: Sequence[str], column: str, where: str) -> Any:
-    if isinstance(value, list):
-        return [_name(item, names, column, where) for item in value]
-    if value is None or value == UNLABELLED or value == str(UNLABELLED):
-        return None
-    if isinstance(value, str) and value in names:
-        return value
-    try:
-        number = int(value)
-    except (TypeError, ValueError):
-        number = UNLABELLED
-    if not 0 <= number < len(names):
-        raise DataError(f"{where}: {column!r} is {value!r}, and the data set has {len(names)} classes; correct it")
-    return names[number]
-
-
 def _json(path: Path) -> dict[str, Any]:
-    try:
-        value = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        return {}
-    except ValueError as error:
-        raise DataError(f"{path}: not valid JSON ({error}); copy it again") from error
+    with problem(path, ValueError, what="not valid JSON ({})", do="copy it again"):
+        value = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
     return value if isinstance(value, dict) else {}
 
 
@@ -162,3 +149,24 @@ def _feature(kind: pa.DataType) -> dict[str, Any] | None:
     name = {"double": "float64", "float": "float32"}.get(str(kind), str(kind))
     known = pa.types.is_primitive(kind) or pa.types.is_string(kind)
     return {"dtype": name, "_type": "Value"} if known else None
+
+
+#: Format -> writer of predictions.
+WRITERS: Final[dict[str, Callable[..., None]]] = {
+    **{form: partial(write_annotated, form=form) for form in ("label-studio", "doccano", "prodigy")},
+    "datasets": write_hub,
+}
+
+
+def check_written(form: str, output: Path) -> None:
+    """Check that predictions in a format can have this name.
+
+    Raises:
+        ConfigError: there is no such format, or its files are called otherwise.
+    """
+    if form not in WRITERS:
+        raise ConfigError(f"unknown format {form!r}{nearest(form, WRITERS)}")
+    suffix = str(FORMATS[form].written)
+    if output.suffix != suffix:
+        expected = f"a file {output.stem}{suffix}" if suffix else f"a folder, such as {output.with_suffix('')}"
+        raise ConfigError(f"{output}: predictions for {form} are {expected}")
