@@ -164,7 +164,7 @@ def _word_vectors(texts: Sequence[Sequence[str]], words: Sequence[str], dimensio
     counts = (counts + counts.T).tocoo()
     totals = np.asarray(counts.sum(axis=1)).ravel()
     context = totals**CONTEXT
-    information = np.log(counts.data / (totals[counts.row] * (context / context.sum())[counts.col]))
+    information = np.log(counts.data / (totals[counts.row] * (context / (context.sum() or 1))[counts.col]))
     kept = information > 0
     if not kept.any():
         return np.zeros((size, 1), dtype=np.float32)
