@@ -57,15 +57,10 @@ class Tfidf:
         counts = None if self.counted is None else self.counted[0].of(texts)
         if self.counted is None or counts is None:
             terms, column = terms_of(self.analyzer, self.ngrams), self.vocabulary.get
-            counts = _counts(texts, lambda text: (column(term) for term in terms(text)), len(self.idf))
+            counts = counts_of(texts, lambda text: (column(term) for term in terms(text)), len(self.idf))
         else:
             counts = counts[:, self.counted[1]]
-        rows = np.repeat(np.arange(counts.shape[0]), np.diff(counts.indptr))
-        values = (np.log(counts.data.astype(self.idf.dtype)) + 1) * self.idf[counts.indices]
-        # The values of a row are added one after the other, whatever the other rows are.
-        norms = np.sqrt(np.bincount(rows, weights=values.astype(np.float64) ** 2, minlength=counts.shape[0]))
-        values /= norms[rows]
-        return sparse.csr_matrix((values, counts.indices, counts.indptr), counts.shape)
+        return weighted(counts, self.idf)
 
 
 class Counted:
@@ -81,7 +76,7 @@ class Counted:
         numbers: defaultdict[str, int] = defaultdict()
         numbers.default_factory = numbers.__len__
         split = terms_of(analyzer, ngrams)
-        counts = _counts(self._row, lambda text: map(numbers.__getitem__, split(text)), None)
+        counts = counts_of(self._row, lambda text: map(numbers.__getitem__, split(text)), None)
         self.terms = np.asarray(sorted(numbers), dtype=object)
         self._counts = counts[:, np.fromiter(map(numbers.__getitem__, self.terms), np.int64, len(numbers))]
         self._counts.sort_indices()
@@ -103,6 +98,16 @@ class Counted:
             kept = kept[np.sort(np.argsort(-totals, kind="stable")[:most])]
         idf = (np.log((1 + len(texts)) / (1 + frequencies[kept])) + 1).astype(dtype)
         return Tfidf(self.terms[kept].tolist(), idf, self.analyzer, self.ngrams, (self, kept))
+
+
+def weighted(counts: sparse.csr_matrix, idf: NDArray[Any]) -> sparse.csr_matrix:
+    """(N, V) vectors of norm 1, or 0, from the counts of terms and their inverse document frequencies (V,)."""
+    rows = np.repeat(np.arange(counts.shape[0]), np.diff(counts.indptr))
+    values = (np.log(counts.data.astype(idf.dtype)) + 1) * idf[counts.indices]
+    # The values of a row are added one after the other, whatever the other rows are.
+    norms = np.sqrt(np.bincount(rows, weights=values.astype(np.float64) ** 2, minlength=counts.shape[0]))
+    values /= norms[rows]
+    return sparse.csr_matrix((values, counts.indices, counts.indptr), counts.shape)
 
 
 def split_words(text: str) -> list[str]:
@@ -141,7 +146,7 @@ def _ngrams_within(word: str, low: int, high: int) -> Iterable[str]:
             return
 
 
-def _counts(texts: Iterable[str], columns: Callable[[str], Iterable[Any]], size: int | None) -> sparse.csr_matrix:
+def counts_of(texts: Iterable[str], columns: Callable[[str], Iterable[Any]], size: int | None) -> sparse.csr_matrix:
     """(N, `size`) counts of the terms of N texts; None: as many columns as there are. Terms without one are left
     out."""
     indices: list[int] = []
