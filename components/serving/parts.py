@@ -193,21 +193,13 @@ def _compute(parts: Sequence[Part], options: PartOptions, *, key: str, gpu: bool
             advance(waiting[index].span.rows)
 
 
-@dataclass(frozen=True)
-class _NodePart:
-    """A part whose rows are the file `stored` of the work folder."""
-
-    part: Part
-    stored: str
-
-
-def predict_on_node(item: _NodePart, key: str, work: Work) -> Facts:
-    """Predict a part on a node without the folder of the output; returns the suffixes of the files by their kind."""
+def predict_on_node(part: Part, key: str, work: Work) -> Facts:
+    """Predict a part on a node without the folder of the output, whose rows are a file of the work folder; returns the
+    kinds of its files."""
     with work.scratch() as folder:
-        part = item.part
         moved = replace(
             part,
-            source=work.read(item.stored),
+            source=work.read(str(part.source)),
             output=folder / part.output.name,
             rejects=None if part.rejects is None else folder / part.rejects.name,
         )
@@ -228,12 +220,12 @@ def _on_nodes(
 ) -> None:
     """Predict the parts on a Ray cluster, whose nodes write to `cluster.storage`."""
     with sharded(waiting[0].output.parent, settings=cluster, size=PARALLEL_BYTES) as steps:
-        stored = steps.work.publish(waiting[0].source, f"{key[:32]}{waiting[0].source.suffix}")
-        items = {digest_of("predict", key, part.output.name): _NodePart(part, stored) for part in waiting}
-        done = steps.map(predict_on_node, items, advance=lambda item: advance(item.part.span.rows), gpu_bytes=gpu_bytes)
-        for (of_part, item), facts in zip(items.items(), done, strict=True):
+        stored = Path(steps.work.publish(waiting[0].source, f"{key[:32]}{waiting[0].source.suffix}"))
+        items = {digest_of("predict", key, part.output.name): replace(part, source=stored) for part in waiting}
+        done = steps.map(predict_on_node, items, advance=lambda part: advance(part.span.rows), gpu_bytes=gpu_bytes)
+        for (of_part, part), facts in zip(items.items(), done, strict=True):
             for name in facts["files"]:
-                steps.work.fetch(f"{of_part}.{name}", _files(item.part)[name])
+                steps.work.fetch(f"{of_part}.{name}", _files(part)[name])
 
 
 #: The classifier of this process, and what has loaded it.
@@ -299,21 +291,16 @@ def _append(target: Path, paths: Sequence[Path]) -> None:
     with target.open("wb") as file:
         for path in paths:
             with path.open("rb") as part:
-                shutil.copyfileobj(part, file, 1 << 20)
+                shutil.copyfileobj(part, file)
 
 
 def _join_parquet(parts: Sequence[Part], path: Path) -> None:
-    writer: pq.ParquetWriter | None = None
-    try:
+    schema = pq.read_schema(parts[0].output)
+    with pq.ParquetWriter(path, schema) as writer:
         for part in parts:
             with pq.ParquetFile(part.output) as file:
-                if writer is None:
-                    writer = pq.ParquetWriter(path, file.schema_arrow)
                 for group in range(file.num_row_groups):
-                    writer.write_table(file.read_row_group(group).cast(writer.schema))
-    finally:
-        if writer is not None:
-            writer.close()
+                    writer.write_table(file.read_row_group(group).cast(schema))
 
 
 @contextmanager
@@ -343,10 +330,7 @@ def _key(source: Path, output: Path, model: LoadableModel, options: PartOptions)
 
 
 def _planned(work: Path, key: str) -> list[Span] | None:
-    try:
-        content = json.loads((work / PLAN).read_text(encoding="utf-8"))
-    except FileNotFoundError:
+    if not (work / PLAN).is_file():
         return None
-    if content["key"] != key:
-        return None
-    return [Span(**span) for span in content["spans"]]
+    content = json.loads((work / PLAN).read_text(encoding="utf-8"))
+    return [Span(**span) for span in content["spans"]] if content["key"] == key else None

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from components.data.tasks.data import Fields
-from components.learners.words.text import Counted, Tfidf, split_words
+from components.learners.words.text import Counted, Tfidf, counts_of, split_words
 
 #: Maximum number of terms and of words.
 MOST_TERMS, MOST_WORDS = 100_000, 10_000
@@ -102,8 +102,8 @@ class LatentFeatures:
 
     def coverage(self, row: Fields) -> tuple[int, int]:
         """Number of words of the row's text, and how many of them are unknown."""
-        ids = _ids(split_words(row[0]), self._numbers)
-        return len(ids), int((ids < 0).sum())
+        words = split_words(row[0])
+        return len(words), sum(word not in self._numbers for word in words)
 
     def dump(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
         """What `load` reads: JSON, and arrays by name."""
@@ -125,12 +125,9 @@ class LatentFeatures:
         return {word: index for index, word in enumerate(self.words)}
 
     def _means(self, texts: Sequence[str]) -> Vectors:
-        means = np.zeros((len(texts), self.table.shape[1]), dtype=np.float32)
-        for row, text in enumerate(texts):
-            ids = _ids(split_words(text), self._numbers)
-            if len(present := np.unique(ids[ids >= 0])):
-                means[row] = self.table[present].mean(axis=0)
-        return means
+        counts = counts_of(texts, lambda text: map(self._numbers.get, split_words(text)), len(self.words))
+        present = (counts > 0).astype(np.float32)
+        return np.asarray(present @ self.table / np.maximum(present.sum(axis=1), 1), dtype=np.float32)
 
 
 def dimensions_of(labels: int) -> tuple[int, int]:
@@ -145,16 +142,13 @@ def _unit(vectors: Vectors) -> Vectors:
     return np.asarray(vectors / np.where(norms > 0, norms, 1), dtype=np.float32)
 
 
-def _ids(words: Sequence[str], numbers: Mapping[str, int]) -> NDArray[np.int32]:
-    """The number of each word; -1 for unknown ones."""
-    return np.fromiter((numbers.get(word, -1) for word in words), dtype=np.int32)
-
-
 def _word_vectors(texts: Sequence[Sequence[str]], words: Sequence[str], dimensions: int) -> Vectors:
     """(W, D) vectors of positive pointwise mutual information; (W, 1) zeros without any."""
-    numbers, size = {word: index for index, word in enumerate(words)}, len(words)
-    between = np.full(WINDOW, -1, dtype=np.int32)
-    flat = np.concatenate([part for text in texts for part in (_ids(text, numbers), between)])
+    numbers: dict[str | None, int] = {word: index for index, word in enumerate(words)}
+    size = len(words)
+    # Unknown words, and those between two texts, are -1.
+    ids = (numbers.get(word, -1) for text in texts for word in (*text, *[None] * WINDOW))
+    flat = np.fromiter(ids, dtype=np.int32)
     counts = sparse.csr_matrix((size, size), dtype=np.float32)
     for distance in range(1, WINDOW + 1):
         left, right = flat[:-distance], flat[distance:]
