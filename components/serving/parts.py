@@ -193,13 +193,21 @@ def _compute(parts: Sequence[Part], options: PartOptions, *, key: str, gpu: bool
             advance(waiting[index].span.rows)
 
 
-def predict_on_node(part: Part, key: str, work: Work) -> Facts:
-    """Predict a part on a node without the folder of the output, whose rows are a file of the work folder; returns the
-    kinds of its files."""
+@dataclass(frozen=True)
+class _NodePart:
+    """A part whose rows are the file `stored` of the work folder."""
+
+    part: Part
+    stored: str
+
+
+def predict_on_node(item: _NodePart, key: str, work: Work) -> Facts:
+    """Predict a part on a node without the folder of the output; returns the suffixes of the files by their kind."""
     with work.scratch() as folder:
+        part = item.part
         moved = replace(
             part,
-            source=work.read(str(part.source)),
+            source=work.read(item.stored),
             output=folder / part.output.name,
             rejects=None if part.rejects is None else folder / part.rejects.name,
         )
@@ -220,12 +228,12 @@ def _on_nodes(
 ) -> None:
     """Predict the parts on a Ray cluster, whose nodes write to `cluster.storage`."""
     with sharded(waiting[0].output.parent, settings=cluster, size=PARALLEL_BYTES) as steps:
-        stored = Path(steps.work.publish(waiting[0].source, f"{key[:32]}{waiting[0].source.suffix}"))
-        items = {digest_of("predict", key, part.output.name): replace(part, source=stored) for part in waiting}
-        done = steps.map(predict_on_node, items, advance=lambda part: advance(part.span.rows), gpu_bytes=gpu_bytes)
-        for (of_part, part), facts in zip(items.items(), done, strict=True):
+        stored = steps.work.publish(waiting[0].source, f"{key[:32]}{waiting[0].source.suffix}")
+        items = {digest_of("predict", key, part.output.name): _NodePart(part, stored) for part in waiting}
+        done = steps.map(predict_on_node, items, advance=lambda item: advance(item.part.span.rows), gpu_bytes=gpu_bytes)
+        for (of_part, item), facts in zip(items.items(), done, strict=True):
             for name in facts["files"]:
-                steps.work.fetch(f"{of_part}.{name}", _files(part)[name])
+                steps.work.fetch(f"{of_part}.{name}", _files(item.part)[name])
 
 
 #: The classifier of this process, and what has loaded it.

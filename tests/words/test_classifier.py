@@ -57,7 +57,7 @@ def saved(kind: str, system: str, directory: Path) -> tuple[WordsModel, list[Fie
 
 
 @pytest.mark.parametrize(("kind", "system"), SYSTEMS)
-def test_served_and_measured_is_trained_to_the_last_bit_in_every_batch(kind, system, tmp_path):
+def test_served_is_trained_to_the_last_bit_in_every_batch(kind, system, tmp_path):
     model, rows = saved(kind, system, tmp_path / "classifier")
     loaded = load_model(tmp_path / "classifier")
     assert isinstance(loaded, WordsClassifier)
