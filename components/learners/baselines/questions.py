@@ -102,8 +102,8 @@ def best_candidate(question: Sequence[str], context: Words, common: frozenset[st
         if not query.issuperset(words[a:b]):
             begin, end = np.searchsorted(sentences, [sentences[a], sentences[a] + 1])
             parts = words[begin:a], words[b:end]
-            both = query.intersection(chain(*parts)), pairs.intersection(chain(*map(pairwise, parts)))
-            shared[a, b] = sum(map(len, both))
+            of_pairs = pairs.intersection(chain(*map(pairwise, parts)))
+            shared[a, b] = len(query.intersection(chain(*parts))) + len(of_pairs)
     if not shared:
         return 0, 0, 0.0
     most, counts = max(shared.values()), Counter(words)

@@ -148,7 +148,7 @@ def _write_best(directory: Path, facts: TaskFacts, best: Best) -> None:
     judged = [(rows.judged[1].targets, each[system].answers[rows.judged[0]]) for rows, each in draws]
     save_words(
         directory,
-        models=[each[system].model for _, each in draws],
+        models=[model for _, each in draws if isinstance(model := each[system].model, Stored)],
         kind=facts.kind,
         labels=facts.labels,
         facts={

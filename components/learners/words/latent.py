@@ -163,8 +163,8 @@ def _word_vectors(texts: Sequence[Sequence[str]], words: Sequence[str], dimensio
     if not kept.any():
         return np.zeros((size, 1), dtype=np.float32)
     matrix = sparse.csr_matrix((information[kept], (counts.row[kept], counts.col[kept])), shape=(size, size))
-    left, _, values = _svd(matrix, dimensions)
-    return np.asarray(left * np.sqrt(values), dtype=np.float32)
+    vectors, _, values = _svd(matrix, dimensions)
+    return np.asarray(vectors * np.sqrt(values), dtype=np.float32)
 
 
 def _svd(matrix: Any, dimensions: int) -> tuple[Vectors, Vectors, Vectors]:

@@ -77,11 +77,11 @@ class LinearModel:
     def of_labels(self, given: NDArray[Any], *, exclusive: bool) -> LinearModel:
         """The probabilities of labels from their C logits. A label that all training rows have, or none, has no
         function. `given`: (N, C), whether a row has a label."""
-        usual, varies = given.all(0), np.flatnonzero(given.any(0) & ~given.all(0))
+        usual, varies = np.asarray(given.all(0), np.float32), np.flatnonzero(given.any(0) & ~given.all(0))
         weights, intercepts = self.weights[varies], self.intercepts[varies]
         if exclusive and len(varies) == 2:
             weights, intercepts = weights[1:] - weights[:1], intercepts[1:] - intercepts[:1]
-        return LinearModel(weights, intercepts, varies, usual.astype(np.float32), exclusive)
+        return LinearModel(weights, intercepts, varies, usual, exclusive)
 
     def tempered(self, temperature: float) -> LinearModel:
         return replace(self, weights=self.weights / temperature, intercepts=self.intercepts / temperature)
@@ -149,7 +149,8 @@ def fit_logits(
         options: Any = {"c": c, "margin": margin, "steps": steps, "weights": weights, "rest": rest}
         each = [fit_logits(x, np.stack([column == 0, column > 0], 1), exclusive=True, **options) for column in given.T]
         pairs = [(model.weights[1] - model.weights[0], model.intercepts[1] - model.intercepts[0]) for model in each]
-        return LinearModel(*map(np.stack, zip(*pairs, strict=True)))
+        several, biases = map(np.stack, zip(*pairs, strict=True))
+        return LinearModel(several, biases)
     present = np.flatnonzero(given.any(0))
     weight, bias = np.zeros((1, x.shape[1])), np.zeros(1)
     if len(present) > 1:

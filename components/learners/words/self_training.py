@@ -48,7 +48,7 @@ def latent(training: Rows, *, exclusive: bool) -> list[Candidate]:
     features, unlabelled = _fitted(training.free, len(training.labels))
     rows = training.labelled
     given = one_hot(rows.targets, labels=len(training.labels))
-    varies = given.any(axis=0) & ~given.all(axis=0)
+    varies = np.asarray(given.any(axis=0) & ~given.all(axis=0))
     views = list(zip(features.parts([fields[0] for fields in rows.fields]), unlabelled, strict=True))
     # Without a label that varies there is nothing to tell apart.
     nothing = [(LinearModel(np.zeros((0, features.width)), np.zeros(0)), 0)] * (ROUNDS + 1)

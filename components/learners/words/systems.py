@@ -14,7 +14,7 @@ from components.learners.words.classifier import WordsModel
 from components.learners.words.features import WORDS, Form, Terms, WordFeatures
 from components.learners.words.linear import LinearModel, fit_labels, fit_ridge, spanned
 from components.learners.words.self_training import latent
-from components.learners.words.text import Counted
+from components.learners.words.text import Analyzer, Counted
 from components.settings.tasks import has
 
 #: Candidates for the inverse strength of the L2 penalty, the strongest penalty first.
@@ -43,8 +43,8 @@ def features_of(
     rows, every = (each.labelled.fields if labelled else each.texts for each in (training, training.run))
     texts = [text for parts in every for text in parts]
 
-    def count(*each: object) -> Counted:
-        counted: Counted = training.once((labelled, each), lambda: Counted(texts, *each))
+    def count(analyzer: Analyzer, ngrams: tuple[int, int]) -> Counted:
+        counted: Counted = training.once((labelled, analyzer, ngrams), lambda: Counted(texts, analyzer, ngrams))
         return counted
 
     return WordFeatures.fit(rows, form=form, terms=terms, count=count)
