@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from components.core.artifacts import is_complete
 from components.core.errors import HeadstartError
-from components.data.tasks.data import Fields
+from components.data.tasks.data import Fields, one_hot
 from components.settings.params import Params
 
 #: Number of features of the champion that are kept; more are projected at random, which keeps distances
@@ -93,14 +93,10 @@ def projection(features: int) -> Floats:
 
 def word_features(texts: Sequence[Fields], *, labels: int) -> Floats:
     """(N, D) with norm 1, of latent semantic and word vectors; two texts of a row also give difference and product."""
-    from components.learners.words.features import LatentFeatures
-    from components.learners.words.latent import LatentSemantics, WordMeans, dimensions_of
+    from components.learners.words.latent import LatentFeatures, dimensions_of
 
-    semantics, means = dimensions_of(labels)
     distinct = sorted({text for fields in texts for text in fields})
-    latent = LatentFeatures(
-        LatentSemantics.fit(distinct, dimensions=semantics), WordMeans.fit(distinct, dimensions=means)
-    )
+    latent = LatentFeatures.fit(distinct, dimensions=dimensions_of(labels))
     vectors = [np.concatenate(latent.parts(part), axis=1) for part in zip(*texts, strict=True)]
     if len(vectors) == 2:
         first, second = vectors
@@ -111,12 +107,10 @@ def word_features(texts: Sequence[Fields], *, labels: int) -> Floats:
 def fitted(features: Floats, training: Training, *, strength: float = STRENGTH) -> Any:
     """A logistic regression on (L, D) features of the labelled texts
     (`components.learners.words.linear.LinearModel`)."""
-    from components.learners.words.fits import fit_exclusive, fit_independent
+    from components.learners.words.linear import fit_labels, spanned
 
-    if training.exclusive:
-        numbers = np.asarray([target[0] for target in training.targets], dtype=np.int64)
-        return fit_exclusive(features, numbers, len(training.labels), c=strength)
-    return fit_independent(features, training.targets, len(training.labels), c=strength)
+    given = one_hot(training.targets, labels=len(training.labels))
+    return fit_labels(spanned(features), given, c=strength, exclusive=training.exclusive)
 
 
 def frozen(params: Params, texts: Sequence[Fields], *, kind: str, labels: Sequence[str]) -> tuple[Floats, str]:

@@ -99,9 +99,10 @@ def _features(params: Params, source: TaskSource, examples: Examples) -> tuple[A
     features, name = models.frozen(params, texts, kind=source.kind, labels=examples.labels)
     if name != models.WORDS or source.kind not in OF_ONE_TEXT:
         return features, name, STRENGTH
-    from components.learners.words.features import fit_text
+    from components.learners.words.features import WordFeatures
 
-    return fit_text(texts, ngrams=(1, 2), characters=(2, 5))[1], name, STRENGTH_WORDS
+    words = WordFeatures.fit(texts, terms=[("word", (1, 2)), ("char_wb", (2, 5))])
+    return words.matrix(texts), name, STRENGTH_WORDS
 
 
 def _cross_validated(

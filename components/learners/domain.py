@@ -12,12 +12,11 @@ few classes apart hardly differ between its training texts. Terms are stored as 
 Shapes: N training texts, V hashes.
 """
 
-import zlib
-from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, NamedTuple, Self
+from typing import Final, Self
+from zlib import crc32
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,7 +27,7 @@ from scipy.special import stdtr
 from components.core.errors import ArtifactError
 from components.data.tasks.data import Fields, Labels, spaced
 from components.data.tasks.members import DOMAIN
-from components.learners.words.text import terms_of
+from components.learners.words.text import counts_of, terms_of, weighted
 
 #: Highest p-value of a flagged text: about this share of the domain's own texts is flagged.
 LEVEL: Final = 0.05
@@ -37,11 +36,6 @@ NEAREST: Final = 10
 TEXTS, CHARACTERS = 1000, 1000
 #: V.
 HASHES: Final = 2**17
-
-
-class _Terms(NamedTuple):
-    hashes: NDArray[np.int64]
-    numbers: NDArray[np.int64]
 
 
 @dataclass(frozen=True)
@@ -60,28 +54,28 @@ class Domain:
         first = {_text(rows[index]): index for index in reversed(spaced(len(rows), 4 * TEXTS))}
         texts = sorted(first, key=first.__getitem__)
         texts = [texts[index] for index in spaced(len(texts), TEXTS)]
-        terms = [_blocks(text) for text in texts]
+        blocks = _counted(texts)
         # A word and an n-gram of one text may have the same hash.
-        hashes = [np.unique(np.concatenate([block.hashes for block in blocks])) for blocks in terms]
-        frequencies = np.bincount(np.concatenate(hashes), minlength=HASHES)
-        idf = _idf(frequencies, len(terms))
-        vectors = sparse.vstack([_vector(blocks, idf) for blocks in terms], format="csr")
+        both = blocks[0] + blocks[1]
+        frequencies = np.bincount(both.indices, minlength=HASHES)
+        idf = _idf(frequencies, len(texts))
+        vectors = _vectors(blocks, idf)
         similarities = []
         of_texts = np.asarray([first[text] if units is None else units[first[text]] for text in texts])
         for unit in np.unique(of_texts):
             inside = np.flatnonzero(of_texts == unit)
             # As for a text of a new unit, the document frequencies leave out those of its own.
             without, others = idf.copy(), len(texts) - len(inside)
-            used, counts = np.unique(np.concatenate([hashes[text] for text in inside]), return_counts=True)
+            used, counts = np.unique(both[inside].indices, return_counts=True)
             without[used] = _idf(frequencies[used] - counts, others)
-            cosines = (sparse.vstack([_vector(terms[text], without) for text in inside]) @ vectors.T).toarray()
+            cosines = (_vectors([block[inside] for block in blocks], without) @ vectors.T).toarray()
             cosines[:, inside] = -np.inf
             similarities += [_similarity(row, others=others) for row in cosines]
         return cls(vectors, np.sort(np.asarray(similarities, dtype=np.float32)), idf)
 
     def p_value(self, row: Fields) -> float:
         """The conformal p-value of a text: (1 + the number of training texts that are at most as similar) / (1 + N)."""
-        vector = _vector(_blocks(_text(row)), self.idf).toarray()[0]
+        vector = _vectors(_counted([_text(row)]), self.idf).toarray()[0]
         similarity = _similarity(self.vectors @ vector, others=len(self.similarities))
         count = len(self.similarities)
         if count < 1 / LEVEL:
@@ -127,14 +121,17 @@ def _text(row: Fields) -> str:
     return "\n".join(row)[:CHARACTERS]
 
 
-def _blocks(text: str) -> list[_Terms]:
-    result = []
-    for number, terms in enumerate((terms_of("word", (1, 1)), terms_of("char_wb", (2, 4)))):
+def _counted(texts: Sequence[str]) -> list[sparse.csr_matrix]:
+    """The (N, V) counts of words, and those of n-grams."""
+
+    def count(start: int, terms: Callable[[str], Iterable[str]]) -> sparse.csr_matrix:
         # Terms may contain half of a surrogate pair. The hashes of the two blocks are different.
-        counted = Counter(zlib.crc32(term.encode("utf-8", "surrogatepass"), number) % HASHES for term in terms(text))
-        hashes, numbers = (np.asarray(list(values), dtype=np.int64) for values in (counted, counted.values()))
-        result.append(_Terms(hashes, numbers))
-    return result
+        how = "surrogatepass"
+        return counts_of(
+            texts, lambda text: (crc32(term.encode("utf-8", how), start) % HASHES for term in terms(text)), HASHES
+        )
+
+    return [count(0, terms_of("word", (1, 1))), count(1, terms_of("char_wb", (2, 4)))]
 
 
 def _idf(frequencies: NDArray[np.int64], texts: int) -> NDArray[np.float32]:
@@ -142,13 +139,10 @@ def _idf(frequencies: NDArray[np.int64], texts: int) -> NDArray[np.float32]:
     return (1 + np.log((1 + texts) / (1 + frequencies))).astype(np.float32)
 
 
-def _vector(blocks: Sequence[_Terms], idf: NDArray[np.float32]) -> sparse.csr_matrix:
-    """(1, V) of norm 1, half of it words; TF-IDF as of `Tfidf`."""
-    values = [(np.log(block.numbers) + 1).astype(np.float32) * idf[block.hashes] for block in blocks]
-    norms = [np.sqrt(2 * (value**2).sum()) if len(value) else 1.0 for value in values]
-    both = np.concatenate([value / norm for value, norm in zip(values, norms, strict=True)])
-    hashes = np.concatenate([block.hashes for block in blocks])
-    return sparse.csr_matrix((both.astype(np.float32), (np.zeros_like(hashes), hashes)), shape=(1, HASHES))
+def _vectors(blocks: Sequence[sparse.csr_matrix], idf: NDArray[np.float32]) -> sparse.csr_matrix:
+    """(N, V) of norm 1, half of it words; TF-IDF as of `Tfidf`."""
+    words, ngrams = (weighted(block, idf) for block in blocks)
+    return (words + ngrams) * np.float32(np.sqrt(0.5))
 
 
 def _similarity(cosines: NDArray[np.float32], *, others: int) -> np.float32:

@@ -136,8 +136,8 @@ class Similar:
             if cached is None or cached[0] != digest:
                 split = read_split(examples, "train")
                 texts = ["\n".join(parts) for parts in split.fields]
-                vectorizer, matrix = Counted(texts).fit(texts)
-                self._fitted[examples] = (digest, split, vectorizer, matrix)
+                vectorizer = Counted(texts).fit(texts)
+                self._fitted[examples] = (digest, split, vectorizer, vectorizer.matrix(texts))
             _, split, vectorizer, matrix = self._fitted[examples]
         if not vectorizer.terms:  # no row has a word
             return []

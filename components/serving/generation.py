@@ -20,7 +20,7 @@ from torch.nn import functional as F
 from components.core.errors import ConfigError, DataError, nearest
 from components.interchange.published import OUTPUT_BIASES
 from components.models import family as family_named
-from components.models.base import LanguageModel
+from components.models.base import Carry, LanguageModel
 from components.models.bidirectional import BidirectionalModel
 from components.models.encoder import Encoder, load_encoder
 from components.models.static import StaticVectors
@@ -75,36 +75,38 @@ def probabilities(logits_V: Tensor, sampling: Sampling) -> Tensor:
     return torch.zeros_like(logits_V).index_copy_(0, order_V, kept_V / kept_V.sum())
 
 
-@torch.no_grad()
+def _predicted(model: LanguageModel, tokens: Sequence[int], carry: Carry = ()) -> tuple[Tensor, Carry]:
+    """The (T, V) logits after each piece, and the state."""
+    with torch.no_grad():
+        logits, carry = model.eval().predict(
+            torch.tensor([list(tokens)], device=next(model.parameters()).device), carry
+        )
+    return logits[0].float().cpu(), carry
+
+
 def generate(
     model: LanguageModel, prompt: Sequence[int], *, length: int, sampling: Sampling, seed: int = 0
 ) -> list[int]:
     """Ids that continue `prompt`: at most `length`, up to END. Special pieces are not sampled. Each piece takes one
     step of the model, which carries its state. Where the positions of the model end, it reads the last half of them
     again as the beginning of a window."""
-    room, context = model.max_tokens, list(prompt)
-    if room is not None and len(context) > room:
-        context = context[-max(1, room // 2) :]
-    generator = torch.Generator().manual_seed(seed)
-    model.eval()
-    device = next(model.parameters()).device
+    generator, room = torch.Generator().manual_seed(seed), model.max_tokens
     written: list[int] = []
-    logits, carry = model.predict(torch.tensor([context], device=device))
+    unread, carry = list(prompt), Carry()
+    context = unread
     while len(written) < length:
-        last_V = logits[0, -1].float().cpu()
+        if room is not None and len(context) > room:
+            context = context[-max(1, room // 2) :]
+            unread, carry = context, Carry()
+        logits_TV, carry = _predicted(model, unread, carry)
+        last_V = logits_TV[-1]
         last_V[[id_ for id_ in range(FIRST_ORDINARY) if id_ != END]] = -torch.inf
         sampled = int(torch.multinomial(probabilities(last_V, sampling), 1, generator=generator))
         if sampled == END:
             break
         written.append(sampled)
-        context.append(sampled)
-        if len(written) == length:
-            break
-        if room is not None and len(context) > room:
-            context = context[-max(1, room // 2) :]
-            logits, carry = model.predict(torch.tensor([context], device=device))
-        else:
-            logits, carry = model.predict(torch.tensor([[sampled]], device=device), carry)
+        unread = [sampled]
+        context = context + unread
     return written
 
 
@@ -118,7 +120,15 @@ def continue_text(
     return tokenizer.decode([*ids, *generate(model, prompt, length=length, sampling=sampling, seed=seed)])
 
 
-@torch.no_grad()
+def _best(scores_V: Tensor, tokenizer: Tokenizer, count: int) -> Scored:
+    """The `count` most probable ordinary pieces with their probabilities, from their logits."""
+    scores_V[:FIRST_ORDINARY] = -torch.inf
+    best = scores_V.softmax(0).topk(min(count, tokenizer.vocab_size - FIRST_ORDINARY))
+    return [
+        (tokenizer.pieces[id_], value) for id_, value in zip(best.indices.tolist(), best.values.tolist(), strict=True)
+    ]
+
+
 def fill_gaps(model: LanguageModel, tokenizer: Tokenizer, text: str, *, count: int = 5) -> list[Scored]:
     """The `count` most probable pieces with their probabilities, for each gap in `text`."""
     parts = GAPS.split(text)
@@ -133,18 +143,10 @@ def fill_gaps(model: LanguageModel, tokenizer: Tokenizer, text: str, *, count: i
     tokens = model.special_tokens(pieces)
     if model.max_tokens is not None and len(tokens) > model.max_tokens:
         raise ConfigError(f"{len(tokens)} pieces exceed the model's {model.max_tokens} positions")
-    logits, _ = model.eval().predict(torch.tensor([tokens], device=next(model.parameters()).device))
-    gaps_M = [index for index, id_ in enumerate(tokens) if id_ == MASK]
-    logits_MV = logits[0, gaps_M].float().cpu()
-    logits_MV[:, :FIRST_ORDINARY] = -torch.inf
-    best = logits_MV.softmax(1).topk(min(count, tokenizer.vocab_size - FIRST_ORDINARY), dim=1)
-    return [
-        [(tokenizer.pieces[id_], probability) for id_, probability in zip(ids, values, strict=True)]
-        for ids, values in zip(best.indices.tolist(), best.values.tolist(), strict=True)
-    ]
+    logits_TV, _ = _predicted(model, tokens)
+    return [_best(logits_TV[index], tokenizer, count) for index, id_ in enumerate(tokens) if id_ == MASK]
 
 
-@torch.no_grad()
 def fill_between(model: BidirectionalModel, tokenizer: Tokenizer, text: str, *, count: int = 5) -> Scored:
     """The `count` most probable pieces for the gap of `text`, with
 
@@ -158,20 +160,15 @@ def fill_between(model: BidirectionalModel, tokenizer: Tokenizer, text: str, *, 
     if len(parts) != 2:
         raise DataError(f"{text!r}: has {len(parts) - 1} gaps; write one {GAP} or ___, each direction reads up to it")
     left, right = (known_ids(tokenizer, part if tokenizer.kind == "char" else part.strip()) for part in parts)
-    device = next(model.parameters()).device
     around = model.special_tokens([*left, MASK, *right])
     gap = around.index(MASK)
-    forward, _ = model.eval().predict(torch.tensor([around[:gap]], device=device))
-    backward = model.predict_backward(torch.tensor([around[gap + 1 :]], device=device))
-    scores_V = forward[0, -1].double().log_softmax(0) + backward[0, 0].double().log_softmax(0)
-    scores_V = scores_V.cpu()
+    forward_TV, _ = _predicted(model, around[:gap])
+    with torch.no_grad():
+        backward = model.predict_backward(torch.tensor([around[gap + 1 :]], device=next(model.parameters()).device))
+    scores_V = forward_TV[-1].double().log_softmax(-1) + backward[0, 0].double().cpu().log_softmax(-1)
     if tokenizer.frequencies is not None:
         scores_V -= torch.from_numpy(tokenizer.log_frequencies()).double()
-    scores_V[:FIRST_ORDINARY] = -torch.inf
-    best = scores_V.softmax(0).topk(min(count, tokenizer.vocab_size - FIRST_ORDINARY))
-    return [
-        (tokenizer.pieces[id_], value) for id_, value in zip(best.indices.tolist(), best.values.tolist(), strict=True)
-    ]
+    return _best(scores_V, tokenizer, count)
 
 
 def translate_text(model: TranslationModel, tokenizer: Tokenizer, text: str, *, length: int) -> str:
@@ -187,25 +184,16 @@ def translate_text(model: TranslationModel, tokenizer: Tokenizer, text: str, *, 
 def nearest_to(model: StaticVectors, tokenizer: Tokenizer, expression: str, *, count: int = 10) -> Scored:
     """The words nearest to a word or a sum of words, such as "king - man + woman", and their cosines: 3CosAdd with
     vectors of length 1 (Mikolov, Yih and Zweig 2013). The words of the expression are excluded."""
-    words: list[str] = []
-    signs: list[int] = []
-    sign = 1
-    expected = True
-    for part in expression.split():
-        if not expected and part in ("+", "-"):
-            sign, expected = (1 if part == "+" else -1), True
-        elif expected and part not in ("+", "-"):
-            words.append(part)
-            signs.append(sign)
-            expected = False
-        else:
-            raise DataError(f"{expression!r}: expected words with + or - between them, such as king - man + woman")
-    if expected:
-        raise DataError(f"{expression!r}: expected {'a word' if not words else 'a word after the last sign'}")
+    parts = expression.split()
+    words, signs = parts[::2], ["+", *parts[1::2]]
+    if {*words} & {"+", "-"} or {*signs} - {"+", "-"}:
+        raise DataError(f"{expression!r}: expected words with + or - between them, such as king - man + woman")
+    if len(parts) % 2 == 0:
+        raise DataError(f"{expression!r}: expected {'a word after the last sign' if parts else 'a word'}")
     lowercase = getattr(tokenizer, "lowercase", False)
     spelled = [word.lower() if lowercase else word for word in words]
-    vectors_D = [torch.nn.functional.normalize(model.vector(word), dim=0) for word in spelled]
-    query_D = sum((vector * sign for vector, sign in zip(vectors_D, signs, strict=True)), torch.zeros(()))
+    vectors = [F.normalize(model.vector(word), dim=0) for word in spelled]
+    query_D = sum((v if sign == "+" else -v for v, sign in zip(vectors, signs, strict=True)), torch.zeros(()))
     return nearest_words(model.vectors(), tokenizer.pieces, query_D, count=count, without=spelled)
 
 
@@ -241,8 +229,7 @@ def nearest_words(
     # Special pieces are first in every vocabulary that was trained here, but absent in imported word lists.
     special = FIRST_ORDINARY if tuple(pieces[:FIRST_ORDINARY]) == SPECIAL_PIECES else 0
     cosines_V[:special] = -torch.inf
-    excluded = [index for index, piece in enumerate(pieces) if piece in without] if without else []
-    cosines_V[excluded] = -torch.inf
+    cosines_V[[index for index, piece in enumerate(pieces) if piece in without]] = -torch.inf
     best, indices = cosines_V.topk(min(count, len(pieces)))
     collected = zip(indices.tolist(), best.tolist(), strict=True)
     return [(pieces[index], cosine) for index, cosine in collected if cosine != float("-inf")]
@@ -266,28 +253,23 @@ def try_model(
     model, tokenizer = encoder.model, encoder.tokenizer
     objective = family_named(encoder.family).objective
     if isinstance(model, BidirectionalModel) and GAPS.search(text):
-        return ["piece", "probability"], [
-            (piece, f"{probability:.4f}") for piece, probability in fill_between(model, tokenizer, text, count=count)
-        ]
+        return ["piece", "probability"], _shown(fill_between(model, tokenizer, text, count=count))
     if objective == "causal":
-        copies = 1 if sampling.temperature == 0 else count
-        texts = [
-            continue_text(model, tokenizer, text, length=length, sampling=sampling, seed=seed + copy)
-            for copy in range(copies)
-        ]
-        return ["seed", "text"], [(str(seed + copy), written) for copy, written in enumerate(texts)]
+        seeds = range(seed, seed + (1 if sampling.temperature == 0 else count))
+        several = (continue_text(model, tokenizer, text, length=length, sampling=sampling, seed=each) for each in seeds)
+        return ["seed", "text"], [(str(each), written) for each, written in zip(seeds, several, strict=True)]
     if objective in ("masked", "permuted"):
-        gaps = fill_gaps(model, tokenizer, text, count=count)
-        return ["gap", "piece", "probability"], [
-            (str(gap), piece, f"{probability:.4f}") for gap, best in enumerate(gaps, 1) for piece, probability in best
-        ]
+        gaps = enumerate(fill_gaps(model, tokenizer, text, count=count), 1)
+        return ["gap", "piece", "probability"], [(str(gap), *row) for gap, best in gaps for row in _shown(best)]
     if isinstance(model, TranslationModel):
         return ["translation"], [(translate_text(model, tokenizer, text, length=length),)]
     if isinstance(model, StaticVectors):
-        return ["word", "cosine"], [
-            (word, f"{cosine:.4f}") for word, cosine in nearest_to(model, tokenizer, text, count=count)
-        ]
+        return ["word", "cosine"], _shown(nearest_to(model, tokenizer, text, count=count))
     raise ConfigError(f"the family {encoder.family!r} has neither a language model nor word vectors")
+
+
+def _shown(scored: Scored) -> list[tuple[str, ...]]:
+    return [(piece, f"{value:.4f}") for piece, value in scored]
 
 
 def require_output_layer(encoder: Encoder) -> None:

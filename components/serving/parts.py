@@ -299,21 +299,16 @@ def _append(target: Path, paths: Sequence[Path]) -> None:
     with target.open("wb") as file:
         for path in paths:
             with path.open("rb") as part:
-                shutil.copyfileobj(part, file, 1 << 20)
+                shutil.copyfileobj(part, file)
 
 
 def _join_parquet(parts: Sequence[Part], path: Path) -> None:
-    writer: pq.ParquetWriter | None = None
-    try:
+    schema = pq.read_schema(parts[0].output)
+    with pq.ParquetWriter(path, schema) as writer:
         for part in parts:
             with pq.ParquetFile(part.output) as file:
-                if writer is None:
-                    writer = pq.ParquetWriter(path, file.schema_arrow)
                 for group in range(file.num_row_groups):
-                    writer.write_table(file.read_row_group(group).cast(writer.schema))
-    finally:
-        if writer is not None:
-            writer.close()
+                    writer.write_table(file.read_row_group(group).cast(schema))
 
 
 @contextmanager
@@ -343,10 +338,7 @@ def _key(source: Path, output: Path, model: LoadableModel, options: PartOptions)
 
 
 def _planned(work: Path, key: str) -> list[Span] | None:
-    try:
-        content = json.loads((work / PLAN).read_text(encoding="utf-8"))
-    except FileNotFoundError:
+    if not (work / PLAN).is_file():
         return None
-    if content["key"] != key:
-        return None
-    return [Span(**span) for span in content["spans"]]
+    content = json.loads((work / PLAN).read_text(encoding="utf-8"))
+    return [Span(**span) for span in content["spans"]] if content["key"] == key else None

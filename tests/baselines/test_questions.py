@@ -3,34 +3,38 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
 import pytest
 
-from components.data.segmenters import Segmentation
+from components.data.scoring.answers import NEVER
+from components.data.tasks.data import Split
+from components.data.tasks.kinds import scoring_for
+from components.learners.base import Rows
 from components.learners.baselines.questions import (
-    SlidingWindow,
     Words,
     best_candidate,
+    by_overlap,
     candidates_of,
+    common_words,
     words_of,
 )
 
-NONE = Segmentation("none")
 CONTEXT = "The river Rhine flows to Rotterdam. In 1932 a bridge was built by Anna Berg at Cologne."
 COMMON = frozenset(["the", "to", "in", "a", "was", "by", "at"])
 
 
 def test_candidates_are_runs_between_common_words_and_marks():
-    context = words_of(CONTEXT, NONE)
+    context = words_of(CONTEXT)
     actual = [CONTEXT[context.spans[a][0] : context.spans[b - 1][1]] for a, b in candidates_of(context, COMMON)]
     assert actual == ["river Rhine flows", "Rotterdam", "1932", "bridge", "built", "Anna Berg", "Cologne"]
 
 
 def test_the_best_candidate_by_hand():
-    context = words_of(CONTEXT, NONE)
-    question = words_of("Who built a bridge in 1932?", NONE).words
+    context = words_of(CONTEXT)
+    question = words_of("Who built a bridge in 1932?").words
     start, end, score = best_candidate(question, context, COMMON)
     assert CONTEXT[start:end] == "Anna Berg"
     # Its sentence without it shares in, 1932, a, bridge, built (5 words) and "in 1932", "a bridge" (2 pairs).
@@ -42,16 +46,14 @@ def test_the_best_candidate_by_hand():
 
 
 def test_the_threshold_is_selected_on_dev():
-    baseline = SlidingWindow.of([])
     fields = [("Who built a bridge in 1932?", CONTEXT), ("Why is the moon green?", CONTEXT), ("", "")]
-
-    def score(actual):
-        return np.asarray([(answer[1] > 0) == (row == 0) for row, answer in enumerate(actual)], dtype=np.float64)
-
-    assert score(baseline.answers(fields)).tolist() == [1, 0, 1]
-    baseline.fit(fields, score)
-    actual = baseline.answers(fields)
-    assert score(actual).tolist() == [1, 1, 1]
+    start = CONTEXT.index("Anna Berg")
+    rows = Split(fields, [np.asarray([start, start + 9.0]), np.zeros(0), np.zeros(0)], [None] * 3)
+    (candidate,) = by_overlap(Rows(rows, np.arange(3), rows, rows, [], scoring_for("questions", [])))
+    model = candidate.model
+    assert [answer[1] > 0 for answer in replace(model, threshold=NEVER).answers(fields)] == [True, True, False]
+    actual = model.answers(fields)
+    assert [answer[1] > 0 for answer in actual] == [True, False, False]
     assert CONTEXT[int(actual[0][0]) : int(actual[0][1])] == "Anna Berg"
     assert all(len(answer) == 4 and answer.dtype == np.float32 for answer in actual)
 
@@ -95,7 +97,7 @@ def test_the_best_candidate_by_definition():
         words, most = (vocabulary, 25) if number % 2 else (many, 150)
         shares = 1 / np.arange(1, len(words) + 1)
         sampled = rng.choice(words, rng.integers(1, most), p=shares / shares.sum())
-        context = words_of(" ".join(sampled), NONE)
+        context = words_of(" ".join(sampled))
         question = [str(word) for word in rng.choice(words, rng.integers(1, 6))]
         start, end, score = best_candidate(question, context, COMMON)
         expected = by_definition(question, context, COMMON)
@@ -104,37 +106,27 @@ def test_the_best_candidate_by_definition():
 
 
 def test_words_sentences_and_their_offsets():
-    actual = words_of("It costs 3.5 (US) dollars. Yes!", NONE)
+    actual = words_of("It costs 3.5 (US) dollars. Yes!")
     assert actual.words == ["it", "costs", "3", ".", "5", "(", "us", ")", "dollars", ".", "yes", "!"]
     assert actual.sentences == [0] * 10 + [1] * 2
     assert actual.spans[8] == (18, 25)
-
-
-def test_thai_is_segmented_and_keeps_its_offsets():
     text = "ผมกินข้าวที่บ้าน 3 ครั้ง"
-    actual = words_of(text, Segmentation("auto"))
-    assert len(actual.words) > 4
-    assert [text[start:end] for start, end in actual.spans] == actual.words
-    assert "".join(actual.words) == text.replace(" ", "")
+    thai = words_of(text)
+    assert len(thai.words) > 4
+    assert [text[start:end] for start, end in thai.spans] == thai.words
+    assert "".join(thai.words) == text.replace(" ", "")
+    assert words_of("长江有多长?").words == ["长", "江", "有", "多", "长", "?"]
 
 
-def test_characters_are_words_of_scripts_without_spaces():
-    assert words_of("长江有多长?", Segmentation("auto")).words == ["长", "江", "有", "多", "长", "?"]
-
-
-def test_a_long_run_keeps_its_last_words():
-    context = words_of("one two three four five six seven eight nine ten", NONE)
-    assert candidates_of(context, frozenset()) == [(2, 10)]
-
-
-def test_words_of_the_question_are_no_candidate():
-    context = words_of("Anna Berg sings.", NONE)
-    assert best_candidate(["anna", "berg", "sings"], context, frozenset()) == (0, 0, 0.0)
-    assert best_candidate(["who"], words_of("", NONE), frozenset()) == (0, 0, 0.0)
+def test_what_is_no_candidate():
+    context = words_of("one two three four five six seven eight nine ten")
+    assert candidates_of(context, frozenset()) == [(2, 10)], "a long run keeps its last words"
+    assert best_candidate(["anna", "berg", "sings"], words_of("Anna Berg sings."), frozenset()) == (0, 0, 0.0)
+    assert best_candidate(["who"], words_of(""), frozenset()) == (0, 0, 0.0)
 
 
 def test_common_words_come_from_the_contexts_too():
-    many = SlidingWindow.of([f"der Fluss {number} und der Berg" for number in range(100)])
-    assert {"der", "und", "berg"} <= many.common and "7" not in many.common
-    few = SlidingWindow.of(["der Fluss und der Berg"])
-    assert "der" not in few.common and "the" in few.common
+    many = common_words(f"der Fluss {number} und der Berg" for number in range(100))
+    assert {"der", "und", "berg"} <= many and "7" not in many
+    few = common_words(["der Fluss und der Berg"])
+    assert "der" not in few and "the" in few

@@ -12,6 +12,7 @@ import tempfile
 from pathlib import Path
 from typing import Final
 
+import numpy as np
 import torch
 
 from components.core.artifacts import SCHEMA
@@ -20,8 +21,8 @@ from components.learners.loading import load_model
 from components.learners.task_models.kinds import find_task
 from components.learners.task_models.model import TaskModel
 from components.learners.words.classifier import WordsModel, save_words
-from components.learners.words.features import fit_text
-from components.learners.words.fits import fit_exclusive
+from components.learners.words.features import WordFeatures
+from components.learners.words.linear import fit_labels, spanned
 from components.models.encoder import build_model
 from components.registry.register import write_bundle
 from components.settings.finetune import FinetuneSettings
@@ -46,9 +47,9 @@ TRAIN: Final = [
 
 def write_words(directory: Path) -> None:
     """A TF-IDF model of six texts."""
-    rows, labels = [(text,) for text, _ in TRAIN], torch.tensor([label for _, label in TRAIN]).numpy()
-    features, matrix = fit_text(rows, ngrams=(1, 1))
-    model = WordsModel(features, fit_exclusive(matrix, labels, len(LABELS), c=10.0))
+    rows, given = [(text,) for text, _ in TRAIN], np.eye(len(LABELS))[[label for _, label in TRAIN]]
+    features = WordFeatures.fit(rows)
+    model = WordsModel(features, fit_labels(spanned(features.matrix(rows)), given, c=10.0, exclusive=True))
     save_words(directory, models=[model], kind="classification", labels=LABELS, facts={})
 
 

@@ -16,7 +16,7 @@ from components.labelling import models
 from components.labelling.queue import queue
 from components.labelling.selection import typical, typicality, uncertain
 from components.learners.words.classifier import LinearClassifier, WordsModel
-from components.learners.words.features import fit_text
+from components.learners.words.features import WordFeatures
 from tests.example_task import rows, thing, write_jsonl
 
 
@@ -154,7 +154,8 @@ def test_the_champion_gives_features_and_proposals(project, monkeypatch):
     params = project(count=6)
     data = find_kind("classification").read("things", params.data.tasks["things"])
     training = models.Training(data.train.fields, data.train.targets, data.labels, exclusive=True)
-    features, matrix = fit_text(data.train.fields, ngrams=(1, 1))
+    features = WordFeatures.fit(data.train.fields)
+    matrix = features.matrix(data.train.fields)
     classifier = LinearClassifier(
         "classification", data.labels, [WordsModel(features, models.fitted(matrix, training))]
     )

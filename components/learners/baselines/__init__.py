@@ -4,12 +4,13 @@ from collections.abc import Mapping
 
 from components.core.tables import LazyTable
 from components.learners.base import Learner
-from components.learners.baselines.base import Systems
+from components.learners.baselines.base import most_frequent
 from components.learners.words.systems import SYSTEMS, used
 from components.settings.section import MOST_FREQUENT
 
-#: Kind of task -> its systems; a kind without an entry has its words models (`SYSTEMS`) and the constant system only.
-BASELINES: LazyTable[Systems] = LazyTable(
+#: Kind of task -> its systems by name, in the order in which they are tried; a kind without an entry has its words
+#: models (`SYSTEMS`). The constant system is added where the entry has none.
+BASELINES: LazyTable[Mapping[str, Learner]] = LazyTable(
     {
         "choice": "components.learners.baselines.choice:CHOICE",
         "tagging": "components.learners.baselines.tagging:TAGGING",
@@ -20,5 +21,5 @@ BASELINES: LazyTable[Systems] = LazyTable(
 
 def baselines_of(kind: str, *, language: str, which: str) -> Mapping[str, Learner]:
     """Name -> system of a kind of task, the constant system last; `language` and `which` as in `data.tasks.<name>`."""
-    systems = BASELINES.get(kind) or Systems(SYSTEMS.get(kind, {}))
-    return {**used(systems.usual, language=language, which=which), MOST_FREQUENT: systems.constant}
+    systems = used(BASELINES.get(kind) or SYSTEMS.get(kind, {}), language=language, which=which)
+    return {**systems, MOST_FREQUENT: systems.get(MOST_FREQUENT, most_frequent)}

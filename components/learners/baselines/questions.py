@@ -12,25 +12,20 @@ is a run of words between stop words or punctuation, not all of them words of th
 phrases. The score of an answer is the number of shared words and pairs plus the maximum above.
 """
 
-import re
 import unicodedata
-from bisect import bisect_left, bisect_right
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from itertools import chain, pairwise
-from typing import Any, Final, Self
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import accumulate, chain, pairwise
+from typing import Any, Final, NamedTuple, Self
 
 import numpy as np
-import regex
 from numpy.typing import NDArray
 
-from components.data.formats.words import CHARACTER, UNSPACED
+from components.data.formats import words as text_words
 from components.data.scoring.answers import NEVER, apply_threshold, best_threshold
-from components.data.segmenters import Segmentation
 from components.data.tasks.data import Answer, Fields
-from components.learners.base import Candidate, Rows, per_row
-from components.learners.baselines.base import Systems
+from components.learners.base import Candidate, Learner, Rows, per_row
 
 #: Maximum number of words of a candidate; a longer run is reduced to its last words, which include the head of
 #: an English noun phrase.
@@ -40,82 +35,55 @@ COMMON: Final = 0.1
 LEAST_CONTEXTS: Final = 100
 #: Scores with a smaller difference are equal.
 ROUNDING: Final = 1e-9
-_PUNCTUATION = r"!-/:-@\[-`{-~\u00a1-\u00bf\u2010-\u2027\u2030-\u205e\u3001-\u3003\u3008-\u3011\u0e2f\u0e5a\u0e5b"
-_WORD = regex.compile(rf"{CHARACTER}|[[^\s{_PUNCTUATION}]--{UNSPACED}]++|[{_PUNCTUATION}]", regex.VERSION1)
-_MARK = re.compile(rf"[{_PUNCTUATION}]")
-_ENDS = frozenset(".!?\u3002")
 
 
-@dataclass(frozen=True)
-class Words:
-    """A text's words and punctuation marks.
-
-    Attributes:
-        words: P words, lower case.
-        spans: P pairs of character offsets, end exclusive.
-        sentences: P indices of the word's sentence.
-    """
+class Words(NamedTuple):
+    """A text's P words and punctuation marks, lower case, their character offsets, end exclusive, and their
+    sentences by index."""
 
     words: list[str]
     spans: list[tuple[int, int]]
     sentences: list[int]
 
 
-def words_of(text: str, segmentation: Segmentation) -> Words:
+def words_of(text: str) -> Words:
     """Words and punctuation marks of a text; languages without spaces are segmented."""
-    spaced, inserted = segmentation.spaced_with_insertions(text)
-    result = list(_WORD.finditer(spaced))
-    starts = np.asarray([match.start() for match in result], dtype=np.int64)
-    ends = np.asarray([match.end() for match in result], dtype=np.int64)
-    # Offsets in the original text: without the spaces that were inserted before.
-    added = np.asarray(inserted, dtype=np.int64)
-    starts, ends = (offsets - np.searchsorted(added, offsets) for offsets in (starts, ends))
-    spans = list(zip(starts.tolist(), ends.tolist(), strict=True))
-    sentence, sentences = 0, []
-    for index, match in enumerate(result):
-        sentences.append(sentence)
-        following = text[spans[index][1] : spans[index][1] + 1]
-        # The points within "3.5" and "U.S." end no sentence.
-        if match[0] in _ENDS and (not following or following.isspace()):
-            sentence += 1
-    return Words([unicodedata.normalize("NFC", match[0]).lower() for match in result], spans, sentences)
+    spans = text_words.words_of(text)
+    words = [unicodedata.normalize("NFC", text[start:end]).lower() for start, end in spans]
+    # The points within "3.5" and "U.S." end no sentence.
+    ends = [
+        word in ".!?\u3002" and not text[end : end + 1].strip() for word, (_, end) in zip(words, spans, strict=True)
+    ]
+    return Words(words, spans, list(accumulate(ends, initial=0))[:-1])
 
 
+def is_mark(word: str) -> bool:
+    return not text_words.words(word)
+
+
+def common_words(contexts: Iterable[str]) -> frozenset[str]:
+    """Frequent words and English stop words."""
+    from sklearn.feature_extraction.text import ENGLISH_STOP_WORDS
+
+    distinct = set(contexts)
+    counts = Counter(chain.from_iterable(set(words_of(text).words) for text in distinct))
+    frequent = {word for word, count in counts.items() if count > COMMON * len(distinct)}
+    return ENGLISH_STOP_WORDS | (frequent if len(distinct) >= LEAST_CONTEXTS else set())
+
+
+@dataclass(frozen=True)
 class SlidingWindow:
     """The baseline of question answering; the words `common` delimit candidates."""
 
-    def __init__(self, common: frozenset[str], threshold: float = NEVER) -> None:
-        self.segmentation = Segmentation("auto")
-        self.common, self.threshold = common, threshold
+    common: frozenset[str]
+    threshold: float = NEVER
 
-    @classmethod
-    def of(cls, contexts: Iterable[str]) -> Self:
-        """Without a threshold; frequent words and English stop words are common."""
-        from sklearn.feature_extraction.text import ENGLISH_STOP_WORDS
-
-        distinct = set(contexts)
-        counts = Counter(word for text in distinct for word in set(words_of(text, Segmentation("auto")).words))
-        frequent = {word for word, count in counts.items() if count > COMMON * len(distinct)}
-        return cls(ENGLISH_STOP_WORDS | (frequent if len(distinct) >= LEAST_CONTEXTS else set()))
-
-    def fit(self, fields: Sequence[Fields], score: Callable[[list[Answer]], NDArray[np.float64]]) -> None:
-        """Select the minimum score of an answer; `score`: answers -> (N,) primary metric of each row."""
-        self.threshold = NEVER
-        raw = np.stack(self.answers(fields))
-        refused = [np.asarray([0, 0, *row[2:]], dtype=np.float32) for row in raw]
-        self.threshold = best_threshold(raw[:, 2].astype(np.float64), score(list(raw)), score(refused))
-
-    def answers(self, fields: Sequence[Fields]) -> list[Answer]:
+    def answers(self, rows: Sequence[Fields]) -> list[Answer]:
         """[start, end, score, threshold] of each question; start == end if the score is below the threshold."""
-        contexts = {text: words_of(text, self.segmentation) for text in dict.fromkeys(text for _, text in fields)}
-        result = [
-            (
-                *best_candidate(words_of(question, self.segmentation).words, contexts[context], self.common),
-                self.threshold,
-            )
-            for question, context in fields
-        ]
-        return apply_threshold(np.asarray(result, dtype=np.float32).reshape(-1, 4))
+        contexts = {text: words_of(text) for text in dict.fromkeys(text for _, text in rows)}
+        best = [best_candidate(words_of(question).words, contexts[text], self.common) for question, text in rows]
+        result = np.asarray([(*answer, self.threshold) for answer in best], dtype=np.float32)
+        return apply_threshold(result.reshape(-1, 4))
 
     def dump(self) -> tuple[dict[str, Any], dict[str, NDArray[np.float64]]]:
         return {"form": "window", "common": sorted(self.common)}, {"threshold": np.asarray([self.threshold])}
@@ -127,17 +95,22 @@ class SlidingWindow:
 
 def best_candidate(question: Sequence[str], context: Words, common: frozenset[str]) -> tuple[int, int, float]:
     """Character offsets (end exclusive) and score of the best candidate; 0, 0, 0 if there is none."""
-    words, query = context.words, {word for word in question if not _MARK.fullmatch(word)}
-    pairs, candidates = set(pairwise(question)), candidates_of(context, common)
-    candidates = [(a, b) for a, b in candidates if not query.issuperset(words[a:b])]
-    if not candidates:
+    words, sentences = context.words, np.asarray(context.sentences)
+    query, pairs = {word for word in question if not is_mark(word)}, set(pairwise(question))
+    shared: dict[tuple[int, int], int] = {}
+    for a, b in candidates_of(context, common):
+        if not query.issuperset(words[a:b]):
+            begin, end = np.searchsorted(sentences, [sentences[a], sentences[a] + 1])
+            parts = words[begin:a], words[b:end]
+            of_pairs = pairs.intersection(chain(*map(pairwise, parts)))
+            shared[a, b] = len(query.intersection(chain(*parts))) + len(of_pairs)
+    if not shared:
         return 0, 0, 0.0
-    shared = [_shared(context, a, b, query, pairs) for a, b in candidates]
-    most, counts = max(shared), Counter(words)
+    most, counts = max(shared.values()), Counter(words)
     weights = np.log1p([1 / counts[word] for word in words])
     places = np.flatnonzero([word in query for word in words])
     best, first = -np.inf, (0, 0)
-    for (a, b), number in zip(candidates, shared, strict=True):
+    for (a, b), number in shared.items():
         if number < most:
             continue
         sought = query.union(words[a:b])
@@ -155,33 +128,23 @@ def best_candidate(question: Sequence[str], context: Words, common: frozenset[st
 
 def candidates_of(context: Words, common: frozenset[str]) -> list[tuple[int, int]]:
     """Runs of words of one sentence between stop words and marks: indices of the words, end exclusive."""
+    inside = [word not in common and not is_mark(word) for word in context.words]
     runs: list[tuple[int, int]] = []
-    begin = 0
-    for index in range(len(context.words) + 1):
-        over = index == len(context.words)
-        ends = over or context.words[index] in common or _MARK.fullmatch(context.words[index]) is not None
-        if ends or (index > begin and context.sentences[index] != context.sentences[index - 1]):
-            if index > begin:
-                runs.append((max(begin, index - MOST_WORDS), index))
-            begin = index + 1 if ends else index
-    return runs
-
-
-def _shared(context: Words, a: int, b: int, query: set[str], pairs: set[tuple[str, str]]) -> int:
-    """Number of distinct words and word pairs of the question in a candidate's sentence, without the candidate."""
-    sentence = context.sentences[a]
-    begin, end = bisect_left(context.sentences, sentence), bisect_right(context.sentences, sentence)
-    parts = context.words[begin:a], context.words[b:end]
-    return len(query.intersection(chain(*parts))) + len(pairs.intersection(chain(*map(pairwise, parts))))
+    for index in np.flatnonzero(inside).tolist():
+        start, end = runs[-1] if runs else (0, -1)
+        joins = end == index and context.sentences[start] == context.sentences[index]
+        runs[len(runs) - joins :] = [(start if joins else index, index + 1)]
+    return [(max(start, end - MOST_WORDS), end) for start, end in runs]
 
 
 def by_overlap(training: Rows) -> list[Candidate]:
     """The sliding window; stop words are counted in all contexts of the train split. Labels decide the threshold
-    only."""
-    baseline = SlidingWindow.of(context for _, context in training.texts)
-    rows = training.deciding
-    baseline.fit(rows.fields, per_row(training.scoring, rows))
-    return [Candidate.of(baseline, {"threshold": baseline.threshold})]
+    only, the minimum score of an answer."""
+    window, rows = SlidingWindow(common_words(context for _, context in training.texts)), training.deciding
+    score, raw = per_row(training.scoring, rows), np.stack(window.answers(rows.fields))
+    refused = raw * np.asarray([0, 0, 1, 1], dtype=np.float32)
+    threshold = best_threshold(raw[:, 2].astype(np.float64), score(list(raw)), score(list(refused)))
+    return [Candidate.of(replace(window, threshold=threshold), {"threshold": threshold})]
 
 
-QUESTIONS = Systems({"sliding-window": by_overlap})
+QUESTIONS: Final[Mapping[str, Learner]] = {"sliding-window": by_overlap}

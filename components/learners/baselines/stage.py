@@ -3,8 +3,7 @@
 import math
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping
-from dataclasses import replace
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -16,7 +15,6 @@ from components.core.clock import OutOfTimeError, clock, until
 from components.core.measurements import Curve
 from components.core.progress import Progress
 from components.data.tasks.budgets import budget_name
-from components.data.tasks.data import Answer
 from components.data.tasks.examples import TaskFacts, read_facts, read_split
 from components.data.tasks.kinds import scoring_for
 from components.data.tasks.results import KIND, RunResult, write_results
@@ -30,9 +28,8 @@ from components.learners.words.classifier import Stored, WordsModel, save_words
 from components.learners.words.systems import BESIDE, probable_systems, suited
 from components.settings.section import BASELINE, Section
 
-#: First seed of a draw of rows -> the rows, and system -> its model and its answers to the rows that choices are
-#: made on.
-Best = dict[int, tuple[Rows, dict[str, tuple[Stored, list[Answer]]]]]
+#: First seed of a draw of rows -> the rows, and system -> its result: at the largest budget, of what can be stored.
+Best = dict[int, tuple[Rows, dict[str, Predictions]]]
 
 
 class BaselineJob(Section):
@@ -55,11 +52,13 @@ def baseline(job: BaselineJob) -> Path:
         ArtifactError: the examples are incomplete.
         ConfigError: a budget has too few rows for a cross-validation.
     """
+    facts, best = read_facts(job.examples), Best()
+    splits = {name: read_split(job.examples, name) for name in ("dev", "test")}
     with writing(job.output, kind=KIND) as draft:
-        baselines = _Baselines(job, draft.path / BESIDE)
-        facts = baselines.facts
-        records = write_results(draft.path, baselines.results(), splits=baselines.splits, labels=facts.labels)
-        _write_best(draft.path / "classifier", facts, baselines.best)
+        results = _results(job, facts, best, draft.path / BESIDE)
+        records = write_results(draft.path, results, splits=splits, labels=facts.labels)
+        if best:
+            _write_best(draft.path / "classifier", facts, best)
         draft.facts |= {
             "task": facts.task,
             "system": "baselines",
@@ -70,109 +69,86 @@ def baseline(job: BaselineJob) -> Path:
     return job.output
 
 
-class _Baselines:
-    def __init__(self, job: BaselineJob, beside: Path) -> None:
-        self.job, self.facts, self.beside = job, read_facts(job.examples), beside
-        self.splits = {name: read_split(job.examples, name) for name in ("dev", "test")}
-        self.further = [] if job.unlabelled is None else read_unlabelled(job.unlabelled)
-        facts = self.facts
-        every = baselines_of(facts.kind, language=facts.language, which=facts.baselines)
-        #: The systems that may be combined with an encoder.
-        self.probable = probable_systems(facts.kind, language=facts.language, which=facts.baselines)
-        self.systems = suited(every, self._rows(facts.budgets[-1], facts.seeds[0]))
-        #: Of the largest budget, by seed: what choices are made on; and by system: its model, and the answers to that.
-        self.best: Best = {}
-
-    def _rows(self, budget: int, seed: int) -> Rows:
-        return Rows.of(self.job.examples, budget, seed, further=self.further)
-
-    def results(self) -> Iterator[RunResult]:
-        facts = self.facts
-        total = len(facts.budgets) * len(facts.seeds) * len(self.systems)
-        with Progress(f"baseline {facts.task}", total=total, unit="run") as bar:
-            for budget in facts.budgets:
-                drawn: dict[bytes, tuple[list[RunResult], WordsModel | None]] = {}
-                for seed in facts.seeds:
-                    rows = self._rows(budget, seed)
-                    key = rows.drawn.tobytes()
-                    if key in drawn:
-                        bar.advance(len(drawn[key][0]))
-                    else:
-                        drawn[key] = self._of_draw(rows, budget, seed, bar)
-                    results, beside = drawn[key]
-                    yield from (replace(each, record=each.record | {"seed": seed}) for each in results)
-                    if beside is not None:
-                        folder = self.beside / f"{budget}.{seed}"
-                        folder.mkdir(parents=True)
-                        WordsPart("mean", beside).write(folder)
-
-    def _of_draw(self, rows: Rows, budget: int, seed: int, bar: Progress) -> tuple[list[RunResult], WordsModel | None]:
-        """The results of the systems on one draw of rows, and the words model for encoders; of the largest budget, the
-        models are kept in `best`."""
-        counts = {str(stratum): count for stratum, count in rows.short.items()}
-        record = {"budget": budget, "seed": seed, "rows": len(rows.drawn), "short": counts}
-        results: list[RunResult] = []
-        probable: dict[str, Predictions] = {}
-        for name, system in self.systems.items():
-            try:
-                # Without a limit of time until there is a model.
-                with until(clock().end if self.best else math.inf):
-                    result, predictions = _run(name, system, rows, record)
-            except OutOfTimeError:
-                clock().left_out.append(name)
-                continue
-            if budget == self.facts.budgets[-1] and isinstance(predictions.model, Stored):
-                answers = predictions.answers[rows.judged[0]]
-                self.best.setdefault(seed, (rows, {}))[1][name] = predictions.model, answers
-            if name in self.probable:
-                probable[name] = predictions
-            score = result.record["curve"][-1][rows.scoring.main]
-            Curve(f"{name} {budget_name(budget)} labels seed {seed}").add(
-                0, **{f"dev_{rows.scoring.main}": score}, seconds=result.record["seconds"]
-            )
-            results.append(result)
-            bar.advance(1)
-        if not probable:
-            return results, None
-        models = list(probable.values())
-        model = models[choose_of(rows, [each.answers[rows.judged[0]] for each in models]).index].model
-        assert isinstance(model, WordsModel)
-        return results, model
+def _results(job: BaselineJob, facts: TaskFacts, best: Best, beside: Path) -> Iterator[RunResult]:
+    """The results of all systems, budgets and seeds. `best` is filled; the words models that may be combined with an
+    encoder are written below `beside`."""
+    further = [] if job.unlabelled is None else read_unlabelled(job.unlabelled)
+    rows_of = partial(Rows.of, job.examples, further=further)
+    every = baselines_of(facts.kind, language=facts.language, which=facts.baselines)
+    systems = suited(every, rows_of(facts.budgets[-1], facts.seeds[0]))
+    probable = probable_systems(facts.kind, language=facts.language, which=facts.baselines)
+    total = len(facts.budgets) * len(facts.seeds) * len(systems)
+    with Progress(f"baseline {facts.task}", total=total, unit="run") as bar:
+        for budget in facts.budgets:
+            drawn: dict[bytes, dict[str, tuple[dict[str, Any], Predictions]]] = {}
+            for seed in facts.seeds:
+                rows = rows_of(budget, seed)
+                runs = drawn.setdefault(rows.drawn.tobytes(), {})
+                bar.advance(len(runs))
+                for name in () if runs else systems:
+                    try:
+                        # Without a limit of time until there is a model.
+                        with until(clock().end if best else math.inf):
+                            runs[name] = record, predictions = _run(systems[name], rows)
+                    except OutOfTimeError:
+                        clock().left_out.append(name)
+                        continue
+                    if budget == facts.budgets[-1] and isinstance(predictions.model, Stored):
+                        best.setdefault(seed, (rows, {}))[1][name] = predictions
+                    score = {f"dev_{rows.scoring.main}": predictions.scores[rows.scoring.main]}
+                    curve = Curve(f"{name} {budget_name(budget)} labels seed {seed}")
+                    curve.add(0, **score, seconds=record["seconds"])
+                    bar.advance(1)
+                for name, (record, predictions) in runs.items():
+                    of_run = {"budget": budget, "seed": seed, **record}
+                    yield RunResult(name, BASELINE, "none", of_run, predictions.answers)
+                if models := {name: predictions for name, (_, predictions) in runs.items() if name in probable}:
+                    model = models[_chosen(rows, models)].model
+                    assert isinstance(model, WordsModel)
+                    folder = beside / f"{budget}.{seed}"
+                    folder.mkdir(parents=True)
+                    WordsPart("mean", model).write(folder)
 
 
-def _run(name: str, system: Learner, rows: Rows, record: Mapping[str, Any]) -> tuple[RunResult, Predictions]:
+def _run(system: Learner, rows: Rows) -> tuple[dict[str, Any], Predictions]:
+    """The result of a system, and its record but for the budget and seed."""
     began = time.perf_counter()
     # Matrix products of this size take less time than starting a second thread.
     with threadpool_limits(1, user_api="blas"):
         predictions = predict(system, rows)
-    point = {"step": 0, "epoch": 0.0, "train_loss": None, **predictions.scores}
-    result = {
-        **record,
+    return {
+        "rows": len(rows.drawn),
+        "short": {str(stratum): count for stratum, count in rows.short.items()},
         **predictions.details,
         **({} if rows.folds is None else {"folds": len(rows.fold_numbers)}),
         "score": rows.scoring.main,
-        "curve": [point],
+        "curve": [{"step": 0, "epoch": 0.0, "train_loss": None, **predictions.scores}],
         "best_step": 0,
         "best_epoch": 0.0,
         "steps": 0,
         "tokens": 0,
         "seconds": round(time.perf_counter() - began, 3),
-    }
-    return RunResult(name, BASELINE, "none", result, predictions.answers), predictions
+    }, predictions
+
+
+def _chosen(rows: Rows, results: dict[str, Predictions]) -> str:
+    return list(results)[choose_of(rows, [each.answers[rows.judged[0]] for each in results.values()]).index]
 
 
 def _write_best(directory: Path, facts: TaskFacts, best: Best) -> None:
-    if not best:
-        return
     # Of a kind whose answers have no mean, the first seed stands for the system.
     averages = scoring_for(facts.kind, facts.labels).averages
-    best = best if averages else dict([*best.items()][:1])
-    systems = list(next(iter(best.values()))[1])
-    chosen = Counter(choose_of(rows, [result[name][1] for name in systems]).index for rows, result in best.values())
-    system = systems[max(sorted(chosen), key=chosen.__getitem__)]
+    draws = list(best.values())[: None if averages else 1]
+    rows, first = draws[0]
+    # A limit of time may have passed in the last draw.
+    systems = [name for name in first if all(name in results for _, results in draws)]
+    chosen = Counter(_chosen(rows, {name: results[name] for name in systems}) for rows, results in draws)
+    # The simpler of systems that are chosen equally often.
+    system = max(systems, key=chosen.__getitem__)
+    judged = [(rows.judged[1].targets, each[system].answers[rows.judged[0]]) for rows, each in draws]
     save_words(
         directory,
-        models=[models[system][0] for _, models in best.values()],
+        models=[model for _, each in draws if isinstance(model := each[system].model, Stored)],
         kind=facts.kind,
         labels=facts.labels,
         facts={
@@ -181,9 +157,7 @@ def _write_best(directory: Path, facts: TaskFacts, best: Best) -> None:
             "budget": facts.budgets[-1],
             "seeds": list(facts.seeds if averages else facts.seeds[:1]),
             "systems": systems,
-            **abstention_facts(
-                facts.kind, [(rows.judged[1].targets, result[system][1]) for rows, result in best.values()]
-            ),
+            **abstention_facts(facts.kind, judged),
         },
-        beside=partial(write_domain, kind=facts.kind, rows=next(iter(best.values()))[0].whole),
+        beside=partial(write_domain, kind=facts.kind, rows=rows.whole),
     )

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from components.data.tasks.data import Target
+from components.data.tasks.data import Target, one_hot
 from components.learners.task_models.features import FeatureTable
 from components.learners.task_models.heads import (
     ClassificationHead,
@@ -20,7 +20,7 @@ from components.learners.task_models.heads import (
     TextHead,
 )
 from components.learners.task_models.sampler import EpochSampler
-from components.learners.words.fits import logistic
+from components.learners.words.linear import fit_logits
 from components.models.base import Batch, Carry, Losses
 from components.settings.training import Training
 from components.training.loop import TrainingState, train
@@ -88,14 +88,14 @@ def solve_head(head: TextHead, *, rows: HeadRows, candidate: HeadCandidate, step
 
 def _regression(head: ClassificationHead, rows: HeadRows, penalty: float, steps: int) -> None:
     """Minimise the sum of cross entropy + penalty / 2 * |W|^2 by scikit-learn's logistic regression."""
-    labels = np.asarray([target[0] for target in rows.targets], dtype=np.int64)
+    given = one_hot(rows.targets, labels=head.output.out_features)
     with torch.inference_mode():
         x = head.norm(rows.table.matrix()).double().numpy()
     # A sample (`MOST_ROWS`) may contain only one class.
-    weight, bias = logistic(x, labels, head.output.out_features, c=1 / penalty, steps=steps)
+    fitted = fit_logits(x, given, c=1 / penalty, exclusive=True, steps=steps)
     with torch.no_grad():
-        head.output.weight.copy_(torch.from_numpy(weight))
-        head.output.bias.copy_(torch.from_numpy(bias))
+        head.output.weight.copy_(torch.from_numpy(fitted.weights))
+        head.output.bias.copy_(torch.from_numpy(fitted.intercepts))
         if head.prior is not None:
             head.output.bias.sub_(head.prior.float())
 

@@ -21,14 +21,16 @@ from typing import Any, ClassVar, Final, Protocol, Self, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
+from safetensors.numpy import load_file, save_file
 
 from components.core.artifacts import json_of, read_manifest
 from components.core.errors import ArtifactError
 from components.core.tables import LazyTable
 from components.data.tasks.data import Answer, Fields, mean_answers
 from components.data.tasks.members import KIND, members_of, save_members
-from components.learners.words.features import RowFeatures, load_features, read_arrays, write_arrays
-from components.learners.words.linear import LinearFunction, LinearModel, load_linear
+from components.learners.words.features import DESCRIPTION, WEIGHTS, WordFeatures
+from components.learners.words.latent import LatentFeatures
+from components.learners.words.linear import LinearModel
 
 FORM: Final = "words"
 #: Maximum number of rows of a batch.
@@ -54,8 +56,8 @@ class Stored(Protocol):
 class WordsModel:
     """Word features and the linear model on them."""
 
-    features: RowFeatures
-    linear: LinearModel | LinearFunction
+    features: WordFeatures | LatentFeatures
+    linear: LinearModel
 
     def answers(self, rows: Sequence[Fields]) -> list[Answer]:
         """Probabilities (C,) of each row's labels, or [value]."""
@@ -63,13 +65,7 @@ class WordsModel:
 
     def tempered(self, temperature: float) -> WordsModel:
         """The model of labels with its logits divided by a temperature."""
-        assert isinstance(self.linear, LinearModel)
         return replace(self, linear=self.linear.tempered(temperature))
-
-    def balanced(self, counts: NDArray[Any]) -> WordsModel:
-        """The model of exclusive labels as if all (C,) numbers of training rows were equal."""
-        assert isinstance(self.linear, LinearModel)
-        return replace(self, linear=self.linear.balanced(counts))
 
     def dump(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
         described, arrays = self.features.dump()
@@ -77,8 +73,9 @@ class WordsModel:
 
     @classmethod
     def load(cls, described: dict[str, Any], arrays: dict[str, NDArray[Any]], labels: Sequence[str]) -> Self:
-        features = load_features(described, arrays)
-        return cls(features, load_linear(arrays, features=features.width, labels=len(labels)))
+        form = LatentFeatures if described["form"] == LatentFeatures.form else WordFeatures
+        features = form.load(described, arrays)
+        return cls(features, LinearModel.load(arrays, features=features.width, labels=len(labels)))
 
 
 #: Kind of task -> its words model; a linear model for all others.
@@ -92,13 +89,17 @@ MODELS: LazyTable[type[Stored]] = LazyTable(
 
 
 def write_model(model: Stored, directory: Path) -> None:
-    write_arrays(directory, *model.dump())
+    described, arrays = model.dump()
+    # ASCII, because a term may contain half of a surrogate pair, which UTF-8 cannot express.
+    (directory / DESCRIPTION).write_text(json.dumps(described, indent=1) + "\n", encoding="utf-8")
+    save_file(arrays, directory / WEIGHTS)
 
 
 def read_model(directory: Path, *, kind: str, labels: Sequence[str]) -> Stored:
     """Read what `write_model` has written. Raises ArtifactError: files are missing, damaged or do not fit."""
     try:
-        return MODELS.get(kind, WordsModel).load(*read_arrays(directory), labels)
+        described, arrays = json_of(directory / DESCRIPTION), load_file(directory / WEIGHTS)
+        return MODELS.get(kind, WordsModel).load(described, arrays, labels)
     except Exception as error:  # safetensors and scikit-learn raise errors of several classes
         raise ArtifactError(f"{directory}: not a words model of this version ({error}); run its stage again") from error
 
@@ -135,7 +136,7 @@ class LinearClassifier(WordsClassifier):
         """N answers, and what `components.registry.drift` measures on the first model: (N, 2) words and unknown words,
         and (N, S) projections of the features, scaled by sqrt(F) from TF-IDF's norm 1 to variance 1."""
         first = self.models[0]
-        counts = np.asarray([first.features.words(row) for row in rows], dtype=np.int64).reshape(-1, 2)
+        counts = np.asarray([first.features.coverage(row) for row in rows], dtype=np.int64).reshape(-1, 2)
         features = first.features.matrix(rows)
         sketches = features @ projection(features.shape[1]) * np.sqrt(features.shape[1])
         others = [model.answers(rows) for model in self.models[1:]]
@@ -179,9 +180,7 @@ def load_words(directory: Path) -> WordsClassifier:
         labels = [str(name) for name in json_of(directory / "labels.json")]
         members = members_of(directory)
     except (OSError, ValueError, KeyError, TypeError) as error:
-        raise ArtifactError(
-            f"{directory}: not a words model of this version ({error}); run the stage baseline again"
-        ) from error
+        raise ArtifactError(f"{directory}: not a words model of this version ({error}); run its stage again") from error
     models = [read_model(member, kind=kind, labels=labels) for member in members]
     linear = [model for model in models if isinstance(model, WordsModel)]
     return LinearClassifier(kind, labels, linear) if linear else WordsClassifier(kind, labels, models)

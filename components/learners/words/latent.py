@@ -1,30 +1,30 @@
 """Dense vectors of texts from their words, fitted on texts without labels.
 
-`LatentSemantics` (Deerwester et al. 1990): TF-IDF vectors projected on the first right singular vectors. `WordMeans`:
-the mean of the vectors of a text's words, weighted by a / (a + p(w)) (Arora et al. 2017, "A simple but tough-to-beat
-baseline for sentence embeddings"), less the mean over all texts. The vectors are the singular vectors of positive
-pointwise mutual information within a window, times the square root of the singular values (Levy et al. 2015, "Improving
-distributional similarity with lessons learned from word embeddings").
+Latent semantics (Deerwester et al. 1990): TF-IDF vectors of words and word pairs, projected on the first right singular
+vectors. Word means: the mean of the vectors of a text's words, weighted by a / (a + p(w)) (Arora et al. 2017, "A simple
+but tough-to-beat baseline for sentence embeddings"), less the mean over all texts. The vectors are the singular vectors
+of positive pointwise mutual information within a window, times the square root of the singular values (Levy et al.
+2015, "Improving distributional similarity with lessons learned from word embeddings").
 
-Shapes: N texts, V terms or words, D dimensions. All vectors of texts have norm 1, or 0 without known words.
+Shapes: N texts, V terms, W words, D dimensions. All vectors of texts have norm 1, or 0 without known words.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property, partial
-from typing import Any, Final
+from functools import cached_property
+from itertools import chain
+from typing import Any, ClassVar, Final, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from components.learners.words.text import Counted, Tfidf, split_words
+from components.data.tasks.data import Fields
+from components.learners.words.text import Counted, Tfidf, counts_of, split_words
 
-#: Candidates for the L2 penalty of a regression on these vectors.
-PENALTIES: Final = (0.03, 0.1, 0.3)
 #: Maximum number of terms and of words.
 MOST_TERMS, MOST_WORDS = 100_000, 10_000
 #: Minimum number of texts with a term, and of occurrences of a word; 2 in small collections.
@@ -37,182 +37,134 @@ WINDOW: Final = 5
 SMOOTHING: Final = 1e-3
 #: Exponent of the frequencies of context words.
 CONTEXT: Final = 0.75
-#: Texts whose words are counted at once.
-_BLOCK = 4_000
 Vectors = NDArray[np.float32]
 
 
 @dataclass(frozen=True)
-class LatentSemantics:
-    """TF-IDF vectors of words and word pairs, projected.
+class LatentFeatures:
+    """Dense features of one text.
 
     Attributes:
-        vectorizer: fitted.
-        components: (D, V).
+        terms: of the TF-IDF vectors.
+        components: (D, V) their projection.
+        words: W words, the most frequent first.
+        table: (W, D') vectors, times the words' weights.
+        centre: (D',) mean over the texts.
     """
 
-    vectorizer: Tfidf
+    terms: Tfidf
     components: Vectors
-
-    @classmethod
-    def fit(cls, texts: Sequence[str], *, dimensions: int) -> LatentSemantics:
-        """The projection on at most `dimensions` singular vectors of the texts' matrix."""
-        fit = partial(Counted(texts, ngrams=(1, 2)).fit, texts, dtype=np.float32)
-        vectorizer, matrix = fit(least=_least(texts), most=MOST_TERMS)
-        if not vectorizer.terms:  # no term is in enough texts
-            vectorizer, matrix = fit()
-        # Other texts are read than these.
-        return cls(replace(vectorizer, counted=None), _svd(matrix, dimensions)[1])
-
-    def dump(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
-        """What `load` reads: JSON, and arrays by name."""
-        arrays = {"idf": self.vectorizer.idf, "components": np.ascontiguousarray(self.components)}
-        return {"terms": list(self.vectorizer.terms)}, arrays
-
-    @classmethod
-    def load(cls, described: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> LatentSemantics:
-        """What `dump` has described.
-
-        Raises:
-            ValueError, KeyError, TypeError: they do not fit each other.
-        """
-        terms = described["terms"]
-        vectorizer = Tfidf.of(terms, arrays["idf"], "word", (1, 2))
-        if arrays["components"].shape[1] != len(terms):
-            raise ValueError(f"{arrays['components'].shape[1]} columns for {len(terms)} terms")
-        return cls(vectorizer, arrays["components"])
-
-    def vectors(self, texts: Sequence[str]) -> Vectors:
-        """The (N, D) vectors of N texts."""
-        return unit(np.asarray(self.vectorizer.matrix(texts) @ self.components.T, dtype=np.float32))
-
-
-@dataclass(frozen=True)
-class WordMeans:
-    """Weighted means of word vectors.
-
-    Attributes:
-        words: V words, the most frequent first.
-        table: (V, D) vectors, times the words' weights.
-        centre: (D,) mean over the texts.
-    """
-
     words: list[str]
     table: Vectors
     centre: Vectors
+    form: ClassVar[Literal["latent"]] = "latent"
 
     @classmethod
-    def fit(cls, texts: Sequence[str], *, dimensions: int) -> WordMeans:
-        counts: Counter[str] = Counter()
-        for text in texts:
-            counts.update(split_words(text))
-        least = _least(texts)
+    def fit(cls, texts: Sequence[str], *, dimensions: tuple[int, int]) -> LatentFeatures:
+        """At most `dimensions` of latent semantics and of word means."""
+        least = LEAST if len(texts) >= MANY else 2
+        counted = Counted(texts, ngrams=(1, 2))
+        terms = counted.fit(texts, least=least, most=MOST_TERMS, dtype=np.float32)
+        if not terms.terms:  # none is in enough texts
+            terms = counted.fit(texts, dtype=np.float32)
+        components = _svd(terms.matrix(texts), dimensions[0])[1]
+        split = list(map(split_words, texts))
+        counts = Counter(chain.from_iterable(split))
         # `most_common` orders ties by first occurrence.
         words = [word for word, count in counts.most_common(MOST_WORDS) if count >= least] or list(counts)
-        present = {word: index for index, word in enumerate(words)}
-        table = _word_vectors(_ids(texts, present), len(words), dimensions=dimensions)
         share = np.asarray([counts[word] for word in words], dtype=np.float64)
-        share /= share.sum()
-        weighted = (table * (SMOOTHING / (SMOOTHING + share))[:, None]).astype(np.float32)
-        result = cls(words, weighted, np.zeros(weighted.shape[1], dtype=np.float32))
-        return cls(words, weighted, result._means(texts).mean(axis=0))
+        weights = SMOOTHING / (SMOOTHING + share / share.sum())
+        table = (_word_vectors(split, words, dimensions[1]) * weights[:, None]).astype(np.float32)
+        # Other texts are read than these.
+        result = cls(replace(terms, counted=None), components, words, table, np.zeros(table.shape[1], np.float32))
+        return replace(result, centre=result._means(texts).mean(axis=0))
 
-    def vectors(self, texts: Sequence[str]) -> Vectors:
-        """The (N, D) vectors of N texts."""
+    @property
+    def vocabulary(self) -> int:
+        return len(self.terms.terms) + len(self.words)
+
+    @property
+    def width(self) -> int:
+        return len(self.components) + len(self.centre)
+
+    def parts(self, texts: Sequence[str]) -> tuple[Vectors, Vectors]:
+        """(N, D) and (N, D') vectors of latent semantics and of word means."""
         means = self._means(texts)
         present = np.abs(means).sum(axis=1, keepdims=True) > 0
-        return unit(np.where(present, means - self.centre, 0).astype(np.float32))
+        centred = np.where(present, means - self.centre, 0)
+        return _unit(self.terms.matrix(texts) @ self.components.T), _unit(centred)
 
-    def ids(self, text: str) -> NDArray[np.int64]:
-        """The words of a text by index; -1 for unknown words."""
-        return next(_ids([text], self._known))
+    def matrix(self, rows: Sequence[Fields]) -> Any:
+        """(N, F). A row does not depend on the others."""
+        if not rows:
+            return np.zeros((0, self.width))
+        return np.concatenate(self.parts([row[0] for row in rows]), axis=1, dtype=np.float64)
 
-    @cached_property
-    def _known(self) -> dict[str, int]:
-        return {word: index for index, word in enumerate(self.words)}
+    def coverage(self, row: Fields) -> tuple[int, int]:
+        """Number of words of the row's text, and how many of them are unknown."""
+        words = split_words(row[0])
+        return len(words), sum(word not in self._numbers for word in words)
 
     def dump(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
-        return {"words": self.words}, {"table": np.ascontiguousarray(self.table), "centre": self.centre}
+        """What `load` reads: JSON, and arrays by name."""
+        described = {"semantics": {"terms": list(self.terms.terms)}, "means": {"words": self.words}}
+        arrays = {"idf": self.terms.idf, "components": self.components, "table": self.table, "centre": self.centre}
+        return {"form": self.form, **described}, {name: np.ascontiguousarray(each) for name, each in arrays.items()}
 
     @classmethod
-    def load(cls, described: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> WordMeans:
-        """What `dump` has described.
+    def load(cls, described: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> LatentFeatures:
+        """What `dump` has described. Raises ValueError, KeyError, TypeError: the parts do not fit each other."""
+        terms, words = described["semantics"]["terms"], described["means"]["words"]
+        components, table = arrays["components"], arrays["table"]
+        if (components.shape[1], len(table)) != (len(terms), len(words)):
+            raise ValueError(f"other numbers of vectors than of the {len(terms)} terms and {len(words)} words")
+        return cls(Tfidf(terms, arrays["idf"], "word", (1, 2)), components, words, table, arrays["centre"])
 
-        Raises:
-            ValueError, KeyError, TypeError: they do not fit each other.
-        """
-        if len(described["words"]) != len(arrays["table"]):
-            raise ValueError(f"{len(arrays['table'])} vectors for {len(described['words'])} words")
-        return cls([str(word) for word in described["words"]], arrays["table"], arrays["centre"])
+    @cached_property
+    def _numbers(self) -> dict[str, int]:
+        return {word: index for index, word in enumerate(self.words)}
 
     def _means(self, texts: Sequence[str]) -> Vectors:
-        means = np.zeros((len(texts), self.table.shape[1]), dtype=np.float32)
-        for row, ids in enumerate(_ids(texts, self._known)):
-            present = np.unique(ids[ids >= 0])
-            if len(present):
-                means[row] = self.table[present].mean(axis=0)
-        return means
+        counts = counts_of(texts, lambda text: map(self._numbers.get, split_words(text)), len(self.words))
+        present = (counts > 0).astype(np.float32)
+        return np.asarray(present @ self.table / np.maximum(present.sum(axis=1), 1), dtype=np.float32)
 
 
 def dimensions_of(labels: int) -> tuple[int, int]:
-    """Dimensions of `LatentSemantics`, at least twice as many as the labels, and of `WordMeans`."""
+    """Dimensions of latent semantics, at least twice as many as the labels, and of word means."""
     return max(50, 2 * labels), 100
 
 
-def unit(vectors: Vectors) -> Vectors:
+def _unit(vectors: Vectors) -> Vectors:
     """(N, D) vectors with norm 1; vectors of norm 0 as they are."""
+    vectors = np.asarray(vectors, dtype=np.float32)
     norms = np.linalg.norm(vectors, axis=1, keepdims=True)
     return np.asarray(vectors / np.where(norms > 0, norms, 1), dtype=np.float32)
 
 
-def _least(texts: Sequence[str]) -> int:
-    return LEAST if len(texts) >= MANY else 2
-
-
-def _ids(texts: Sequence[str], present: Mapping[str, int]) -> Iterator[NDArray[np.int64]]:
-    """The words of each text by index; -1 for unknown words."""
-    for text in texts:
-        yield np.fromiter((present.get(word, -1) for word in split_words(text)), dtype=np.int64)
-
-
-def _word_vectors(texts: Iterator[NDArray[np.int64]], size: int, *, dimensions: int) -> Vectors:
-    """(V, D) vectors of positive pointwise mutual information."""
+def _word_vectors(texts: Sequence[Sequence[str]], words: Sequence[str], dimensions: int) -> Vectors:
+    """(W, D) vectors of positive pointwise mutual information; (W, 1) zeros without any."""
+    numbers: dict[str | None, int] = {word: index for index, word in enumerate(words)}
+    size = len(words)
+    # Unknown words, and those between two texts, are -1.
+    ids = (numbers.get(word, -1) for text in texts for word in (*text, *[None] * WINDOW))
+    flat = np.fromiter(ids, dtype=np.int32)
     counts = sparse.csr_matrix((size, size), dtype=np.float32)
-    border = np.full(WINDOW, -1, dtype=np.int64)
-    block: list[NDArray[np.int64]] = []
-
-    def add(counts: sparse.csr_matrix) -> sparse.csr_matrix:
-        flat = np.concatenate([part for ids in block for part in (ids, border)])
-        block.clear()
-        lefts, rights, weights = [], [], []
-        for distance in range(1, WINDOW + 1):
-            left, right = flat[:-distance], flat[distance:]
-            both = (left >= 0) & (right >= 0)
-            lefts.append(left[both])
-            rights.append(right[both])
-            weights.append(np.full(int(both.sum()), 1 / distance, dtype=np.float32))
-        pairs = np.concatenate(lefts), np.concatenate(rights)
-        return counts + sparse.coo_matrix((np.concatenate(weights), pairs), shape=(size, size)).tocsr()
-
-    for ids in texts:
-        block.append(ids)
-        if len(block) == _BLOCK:
-            counts = add(counts)
-    if block:
-        counts = add(counts)
+    for distance in range(1, WINDOW + 1):
+        left, right = flat[:-distance], flat[distance:]
+        both = (left >= 0) & (right >= 0)
+        weights = np.full(both.sum(), 1 / distance, dtype=np.float32)
+        counts = counts + sparse.coo_matrix((weights, (left[both], right[both])), shape=(size, size)).tocsr()
     counts = (counts + counts.T).tocoo()
-    if not counts.nnz:
-        return np.zeros((size, 1), dtype=np.float32)
     totals = np.asarray(counts.sum(axis=1)).ravel()
     context = totals**CONTEXT
-    context /= context.sum()
-    information = np.log(counts.data / (totals[counts.row] * context[counts.col]))
+    information = np.log(counts.data / (totals[counts.row] * (context / (context.sum() or 1))[counts.col]))
     kept = information > 0
-    matrix = sparse.csr_matrix((information[kept], (counts.row[kept], counts.col[kept])), shape=(size, size))
-    if not matrix.nnz:
+    if not kept.any():
         return np.zeros((size, 1), dtype=np.float32)
-    left, _, values = _svd(matrix, dimensions)
-    return np.asarray(left * np.sqrt(values), dtype=np.float32)
+    matrix = sparse.csr_matrix((information[kept], (counts.row[kept], counts.col[kept])), shape=(size, size))
+    vectors, _, values = _svd(matrix, dimensions)
+    return np.asarray(vectors * np.sqrt(values), dtype=np.float32)
 
 
 def _svd(matrix: Any, dimensions: int) -> tuple[Vectors, Vectors, Vectors]:

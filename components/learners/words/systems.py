@@ -1,20 +1,20 @@
 """Words models that are fitted with every candidate of their penalty, on TF-IDF features."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 
-from components.data.tasks.data import Fields
+from components.data.tasks.data import one_hot
 from components.learners.base import Candidate, Learner, Rows
-from components.learners.words import UNSPACED, transductive
+from components.learners.words import UNSPACED
 from components.learners.words.classifier import WordsModel
-from components.learners.words.features import RowFeatures, WordFeatures, fit_text
-from components.learners.words.fits import Regressions, fit_exclusive, fit_independent, fit_margin, fit_ridge
-from components.learners.words.linear import LinearFunction, LinearModel
-from components.learners.words.text import Analyzer, Counted, Tfidf
+from components.learners.words.features import WORDS, Form, Terms, WordFeatures
+from components.learners.words.linear import LinearModel, fit_labels, fit_ridge, spanned
+from components.learners.words.self_training import latent
+from components.learners.words.text import Analyzer, Counted
 from components.settings.tasks import has
 
 #: Candidates for the inverse strength of the L2 penalty, the strongest penalty first.
@@ -31,137 +31,115 @@ MARGIN: Final = "svm-words-characters"
 LATENT: Final = "latent-words"
 #: Folder in the output of the stage `baseline`: BUDGET.SEED is the words model that is combined with an encoder.
 BESIDE: Final = "beside"
-
-#: Training rows -> features of words, and their matrix.
-Reading = Callable[[Rows], tuple[RowFeatures, Any]]
-
-
-def words(
-    training: Rows, *, ngrams: tuple[int, int], characters: tuple[int, int] | None = None
-) -> tuple[WordFeatures, Any]:
-    """N-grams of words, and of characters; the vocabulary comes from the training rows."""
-    count = partial(_counted, training, training.run.labelled.fields)
-    return fit_text(training.labelled.fields, ngrams=ngrams, characters=characters, count=count)
+PAIRS: Final[Sequence[Terms]] = (("word", (1, 2)),)
+CHARACTERS: Final[Sequence[Terms]] = (*PAIRS, ("char_wb", (2, 4)))
 
 
-def _counted(
-    training: Rows, rows: Sequence[Fields], analyzer: Analyzer = "word", ngrams: tuple[int, int] = (1, 1)
-) -> Counted:
-    """The counts of all texts of rows that the folds share."""
-    texts = (text for parts in rows for text in parts)
-    return training.once((id(rows), analyzer, ngrams), lambda: Counted(texts, analyzer, ngrams))
+def features_of(
+    training: Rows, form: Form = "text", terms: Sequence[Terms] = WORDS, *, labelled: bool = True
+) -> WordFeatures:
+    """The features of the labelled rows, or of all inputs: document frequencies need no labels. The terms are counted
+    once for all folds."""
+    rows, every = (each.labelled.fields if labelled else each.texts for each in (training, training.run))
+    texts = [text for parts in every for text in parts]
 
+    def count(analyzer: Analyzer, ngrams: tuple[int, int]) -> Counted:
+        counted: Counted = training.once((labelled, analyzer, ngrams), lambda: Counted(texts, analyzer, ngrams))
+        return counted
 
-def cosine(training: Rows) -> tuple[WordFeatures, Any]:
-    features = WordFeatures("cosine", (counted(training),))
-    return features, features.matrix(training.labelled.fields)
-
-
-def both(training: Rows) -> tuple[WordFeatures, Any]:
-    """The vectors u and v of both texts, |u - v|, u v and their cosine; the vocabulary comes from the training rows."""
-    texts = [text for parts in training.labelled.fields for text in parts]
-    features = WordFeatures("pair", (_counted(training, training.run.labelled.fields).fit(texts)[0],))
-    return features, features.matrix(training.labelled.fields)
-
-
-def counted(training: Rows) -> Tfidf:
-    """Document frequencies need no labels: they come from the whole train split, whatever the label budget is."""
-    texts = [text for parts in training.texts for text in parts]
-    return _counted(training, training.run.texts).fit(texts)[0]
+    return WordFeatures.fit(rows, form=form, terms=terms, count=count)
 
 
 def linear(
     training: Rows,
     *,
-    read: Reading,
-    fit: Callable[..., LinearModel] = fit_exclusive,
-    grid: Sequence[float] = C_GRID,
+    form: Form = "text",
+    terms: Sequence[Terms] = WORDS,
+    exclusive: bool = True,
+    margin: bool = False,
 ) -> list[Candidate]:
     """A linear model of labels on some features, fitted, when needed, for each inverse strength of the penalty."""
-    features, x = read(training)
-    targets: Any = training.labelled.targets if fit is fit_independent else training.labelled.labels
-    rows = x if fit is fit_margin else Regressions(x)
-    details = {} if features.form == "cosine" else {"vocabulary": features.vocabulary}
+    features = features_of(training, form, terms, labelled=form != "cosine")
+    matrix = features.matrix(training.labelled.fields)
+    given = one_hot(training.labelled.targets, labels=len(training.labels))
+    rows = (matrix, lambda weights: weights) if margin else spanned(matrix)
+    details = {} if form == "cosine" else {"vocabulary": features.vocabulary}
 
     def model(c: float) -> WordsModel:
-        return WordsModel(features, fit(rows, targets, len(training.labels), c=c))
+        return WordsModel(features, fit_labels(rows, given, c=c, exclusive=exclusive, margin=margin))
 
-    return [Candidate(partial(model, c), {"c": c, **details}) for c in grid]
+    candidates = [Candidate(partial(model, c), {"c": c, **details}) for c in (MARGINS if margin else C_GRID)]
+    return with_balanced(training, candidates) if exclusive else candidates
 
 
-def either(system: Learner) -> Learner:
-    """The candidates of a system of exclusive labels, before them the same as if all labels were equally frequent
+def with_balanced(training: Rows, plain: Sequence[Candidate]) -> list[Candidate]:
+    """Candidates of exclusive labels, before them the same as if all labels were equally frequent
     (`LinearModel.balanced`). With few rows in natural proportions the plain ones answer the most frequent label, and
     no difference between candidates is larger than a standard error. Nothing is added where all labels have the same
     number of rows, or where accuracy counts."""
+    given = np.bincount(training.run.labelled.labels)
+    if training.scoring.main == "accuracy" or np.ptp(given[given > 0]) == 0:
+        return list(plain)
+    counts = np.bincount(training.labelled.labels, minlength=len(training.labels))
 
-    def candidates(training: Rows) -> list[Candidate]:
-        plain, given = list(system(training)), np.bincount(training.run.labelled.labels)
-        if training.scoring.main == "accuracy" or np.ptp(given[given > 0]) == 0:
-            return plain
-        counts = np.bincount(training.labelled.labels, minlength=len(training.labels))
+    def model(of: Candidate) -> WordsModel:
+        assert isinstance(of.model, WordsModel)
+        return replace(of.model, linear=of.model.linear.balanced(counts))
 
-        def model(of: Candidate) -> WordsModel:
-            assert isinstance(of.model, WordsModel)
-            return of.model.balanced(counts)
-
-        balanced = [Candidate(partial(model, each), {**each.details, "balanced": True}) for each in plain]
-        return balanced + [replace(each, details={**each.details, "balanced": False}) for each in plain]
-
-    return candidates
+    balanced = [Candidate(partial(model, each), {**each.details, "balanced": True}) for each in plain]
+    return balanced + [replace(each, details={**each.details, "balanced": False}) for each in plain]
 
 
 def line(training: Rows) -> list[Candidate]:
     """Least-squares regression of a number on the cosine of both texts."""
-    features, x = cosine(training)
+    features = features_of(training, "cosine", labelled=False)
+    x = features.matrix(training.labelled.fields)
     y = np.asarray([target[0] for target in training.labelled.targets])
     # If all cosines are equal, the slope is undefined.
     slope, offset = np.polyfit(x[:, 0], y, 1) if np.ptp(x) > 0 else (0.0, y.mean())
-    model = WordsModel(features, LinearFunction(np.asarray([[slope]]), np.asarray([offset])))
+    model = WordsModel(features, LinearModel(np.asarray([[slope]]), np.asarray([offset])))
     return [Candidate.of(model, {"slope": float(slope), "offset": float(offset)})]
 
 
-def ridge(training: Rows, *, read: Reading) -> list[Candidate]:
+def ridge(training: Rows, *, terms: Sequence[Terms]) -> list[Candidate]:
     """Ridge regression of a number on some features, without and with a scaled slope."""
-    features, x = read(training)
-    targets = training.labelled.targets
+    features, rows = features_of(training, terms=terms), training.labelled
+    x = features.matrix(rows.fields)
 
     def model(penalty: float, scaled: bool) -> WordsModel:
-        return WordsModel(features, fit_ridge(x, targets, penalty=penalty, scaled=scaled))
+        return WordsModel(features, fit_ridge(x, rows.targets, penalty=penalty, scaled=scaled))
 
     # Candidates are identified by their number, and the rows without a fold may be few enough where all are not.
     return [
         Candidate(
             partial(model, penalty, scaled), {"penalty": penalty, "scaled": scaled, "vocabulary": features.vocabulary}
         )
-        for scaled in ((False,) if len(targets) > MOST_SCALED else (False, True))
+        for scaled in ((False,) if len(rows) > MOST_SCALED else (False, True))
         for penalty in PENALTIES
     ]
 
 
-_SINGLE, _PAIRS = partial(words, ngrams=(1, 1)), partial(words, ngrams=(1, 2))
-_BOTH = partial(words, ngrams=(1, 2), characters=(2, 4))
 #: Kind of task -> its words models by name, in the order in which they are tried.
 SYSTEMS: Final[Mapping[str, dict[str, Learner]]] = {
     "classification": {
         # The first of similar scores is chosen. With few labels scores are similar, and this one was better on most
         # data sets.
-        "tfidf-words-characters": either(partial(linear, read=_BOTH)),
-        MARGIN: either(partial(linear, read=_BOTH, fit=fit_margin, grid=MARGINS)),
-        "tfidf-words": either(partial(linear, read=_SINGLE)),
-        "tfidf-words-pairs": either(partial(linear, read=_PAIRS)),
-        LATENT: either(transductive.exclusive),
+        "tfidf-words-characters": partial(linear, terms=CHARACTERS),
+        MARGIN: partial(linear, terms=CHARACTERS, margin=True),
+        "tfidf-words": linear,
+        "tfidf-words-pairs": partial(linear, terms=PAIRS),
+        LATENT: lambda training: with_balanced(training, latent(training, exclusive=True)),
     },
     "multilabel": {
-        "tfidf-words": partial(linear, read=_SINGLE, fit=fit_independent),
-        "tfidf-words-pairs": partial(linear, read=_PAIRS, fit=fit_independent),
-        LATENT: transductive.independent,
+        "tfidf-words": partial(linear, exclusive=False),
+        "tfidf-words-pairs": partial(linear, terms=PAIRS, exclusive=False),
+        LATENT: partial(latent, exclusive=False),
     },
-    "pair": {"tfidf-cosine": either(partial(linear, read=cosine)), "tfidf-both": either(partial(linear, read=both))},
+    "pair": {"tfidf-cosine": partial(linear, form="cosine"), "tfidf-both": partial(linear, form="pair")},
     "regression": {
-        "ridge-words-characters": partial(ridge, read=_BOTH),
-        "ridge-words": partial(ridge, read=_SINGLE),
-        "ridge-words-pairs": partial(ridge, read=_PAIRS),
+        "ridge-words-characters": partial(ridge, terms=CHARACTERS),
+        "ridge-words": partial(ridge, terms=WORDS),
+        "ridge-words-pairs": partial(ridge, terms=PAIRS),
     },
     "similarity": {"tfidf-cosine": line},
 }
@@ -170,12 +148,7 @@ SLOWER: Final = (MARGIN, "ridge-words-characters")
 
 
 def used(systems: Mapping[str, Learner], *, language: str, which: str) -> dict[str, Learner]:
-    """The systems that are used.
-
-    Args:
-        language: `data.tasks.<name>.language`.
-        which: `data.tasks.<name>.baselines`, `auto` or `all`.
-    """
+    """The systems that are used; `language` and `which` (`auto` or `all`): of `data.tasks.<name>`."""
     every = which == "all" or language in UNSPACED
     return {name: system for name, system in systems.items() if every or name not in SLOWER}
 

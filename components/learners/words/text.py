@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import chain
-from typing import Any, Literal, Self
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -43,13 +43,9 @@ class Tfidf:
     ngrams: tuple[int, int] = (1, 1)
     counted: tuple[Counted, NDArray[np.int64]] | None = field(default=None, repr=False, compare=False)
 
-    @classmethod
-    def of(cls, terms: Sequence[str], idf: NDArray[Any], analyzer: Analyzer, ngrams: tuple[int, int]) -> Self:
-        """Vectors of these terms, in the order of their columns. Raises ValueError: `idf` has another length."""
-        result = cls(terms, idf, analyzer, ngrams)
-        if len(result.vocabulary) != len(idf):
-            raise ValueError(f"{len(idf)} frequencies for {len(result.vocabulary)} terms")
-        return result
+    def __post_init__(self) -> None:
+        if len(self.terms) != len(self.idf):
+            raise ValueError(f"{len(self.idf)} frequencies for {len(self.terms)} terms")
 
     @cached_property
     def vocabulary(self) -> Mapping[str, int]:
@@ -58,18 +54,13 @@ class Tfidf:
 
     def matrix(self, texts: Sequence[str]) -> sparse.csr_matrix:
         """(N, V). A row does not depend on the others."""
-        if self.counted is not None and (counts := self.counted[0].of(texts)) is not None:
-            return self._weighted(counts[:, self.counted[1]])
-        terms, column = terms_of(self.analyzer, self.ngrams), self.vocabulary.get
-        return self._weighted(_counts(texts, lambda text: (column(term) for term in terms(text)), len(self.idf)))
-
-    def _weighted(self, counts: sparse.csr_matrix) -> sparse.csr_matrix:
-        rows = np.repeat(np.arange(counts.shape[0]), np.diff(counts.indptr))
-        values = (np.log(counts.data.astype(self.idf.dtype)) + 1) * self.idf[counts.indices]
-        # The values of a row are added one after the other, whatever the other rows are.
-        norms = np.sqrt(np.bincount(rows, weights=values.astype(np.float64) ** 2, minlength=counts.shape[0]))
-        values /= norms[rows]
-        return sparse.csr_matrix((values, counts.indices, counts.indptr), counts.shape)
+        counts = None if self.counted is None else self.counted[0].of(texts)
+        if self.counted is None or counts is None:
+            terms, column = terms_of(self.analyzer, self.ngrams), self.vocabulary.get
+            counts = counts_of(texts, lambda text: (column(term) for term in terms(text)), len(self.idf))
+        else:
+            counts = counts[:, self.counted[1]]
+        return weighted(counts, self.idf)
 
 
 class Counted:
@@ -85,7 +76,7 @@ class Counted:
         numbers: defaultdict[str, int] = defaultdict()
         numbers.default_factory = numbers.__len__
         split = terms_of(analyzer, ngrams)
-        counts = _counts(self._row, lambda text: map(numbers.__getitem__, split(text)), None)
+        counts = counts_of(self._row, lambda text: map(numbers.__getitem__, split(text)), None)
         self.terms = np.asarray(sorted(numbers), dtype=object)
         self._counts = counts[:, np.fromiter(map(numbers.__getitem__, self.terms), np.int64, len(numbers))]
         self._counts.sort_indices()
@@ -95,16 +86,9 @@ class Counted:
         rows = [self._row.get(text, -1) for text in texts]
         return None if -1 in rows else self._counts[rows]
 
-    def fit(
-        self,
-        texts: Sequence[str],
-        *,
-        least: int = 1,
-        most: int | None = None,
-        dtype: type[np.floating] = np.float64,
-    ) -> tuple[Tfidf, sparse.csr_matrix]:
+    def fit(self, texts: Sequence[str], *, least: int = 1, most: int | None = None, dtype: Any = np.float64) -> Tfidf:
         """The terms of at least `least` of N texts, which were counted, at most the `most` frequent, in alphabetical
-        order with their inverse document frequencies, and the (N, V) matrix of the texts."""
+        order with their inverse document frequencies."""
         counts = self.of(texts)
         assert counts is not None
         frequencies = np.bincount(counts.indices, minlength=len(self.terms))
@@ -113,8 +97,17 @@ class Counted:
             totals = np.bincount(counts.indices, weights=counts.data, minlength=len(self.terms))[kept]
             kept = kept[np.sort(np.argsort(-totals, kind="stable")[:most])]
         idf = (np.log((1 + len(texts)) / (1 + frequencies[kept])) + 1).astype(dtype)
-        result = Tfidf(self.terms[kept].tolist(), idf, self.analyzer, self.ngrams, (self, kept))
-        return result, result._weighted(counts[:, kept])
+        return Tfidf(self.terms[kept].tolist(), idf, self.analyzer, self.ngrams, (self, kept))
+
+
+def weighted(counts: sparse.csr_matrix, idf: NDArray[Any]) -> sparse.csr_matrix:
+    """(N, V) vectors of norm 1, or 0, from the counts of terms and their inverse document frequencies (V,)."""
+    rows = np.repeat(np.arange(counts.shape[0]), np.diff(counts.indptr))
+    values = (np.log(counts.data.astype(idf.dtype)) + 1) * idf[counts.indices]
+    # The values of a row are added one after the other, whatever the other rows are.
+    norms = np.sqrt(np.bincount(rows, weights=values.astype(np.float64) ** 2, minlength=counts.shape[0]))
+    values /= norms[rows]
+    return sparse.csr_matrix((values, counts.indices, counts.indptr), counts.shape)
 
 
 def split_words(text: str) -> list[str]:
@@ -153,7 +146,7 @@ def _ngrams_within(word: str, low: int, high: int) -> Iterable[str]:
             return
 
 
-def _counts(texts: Iterable[str], columns: Callable[[str], Iterable[Any]], size: int | None) -> sparse.csr_matrix:
+def counts_of(texts: Iterable[str], columns: Callable[[str], Iterable[Any]], size: int | None) -> sparse.csr_matrix:
     """(N, `size`) counts of the terms of N texts; None: as many columns as there are. Terms without one are left
     out."""
     indices: list[int] = []

@@ -27,8 +27,8 @@ from components.learners.task_models.kinds import find_task
 from components.learners.task_models.model import TaskModel
 from components.learners.task_models.words_part import WordsPart
 from components.learners.words.classifier import WordsModel, load_words, save_words
-from components.learners.words.features import fit_text
-from components.learners.words.fits import fit_exclusive
+from components.learners.words.features import WordFeatures
+from components.learners.words.linear import fit_labels, spanned
 from components.models import FAMILIES
 from components.models.encoder import build_model
 from components.models.sentence import Dense, Reading
@@ -96,9 +96,10 @@ def save(tmp_path: Path, tokenizer_directory: Callable[..., Path]) -> Save:
 
 
 def words_model() -> WordsModel:
-    texts = ["a b c", "d dog", "a b d", "c c z"]
-    features, matrix = fit_text([(text,) for text in texts], ngrams=(1, 2), characters=(2, 4))
-    return WordsModel(features, fit_exclusive(matrix, np.asarray([0, 1, 0, 2]), 3, c=10.0))
+    rows = [("a b c",), ("d dog",), ("a b d",), ("c c z",)]
+    features = WordFeatures.fit(rows, terms=[("word", (1, 2)), ("char_wb", (2, 4))])
+    given = np.eye(3)[[0, 1, 0, 2]]
+    return WordsModel(features, fit_labels(spanned(features.matrix(rows)), given, c=10.0, exclusive=True))
 
 
 def export(model: Path, form: str, **more: Any) -> tuple[Path, list[str]]:
