@@ -22,14 +22,13 @@ from components.data.tasks.data import Split
 from components.data.tasks.examples import TaskFacts, read_facts, read_split, strata_of
 from components.data.tasks.kinds import scoring_for
 from components.evaluation.aggregates import unit
-from components.learners.task_models.fixed_batches import extract
 from components.learners.task_models.kinds import find_task
-from components.learners.task_models.model import TaskModel, states_of_pieces
+from components.learners.task_models.model import TaskModel
+from components.learners.task_models.predictor import extract
 from components.models.encoder import Encoder
 from components.reporting.evaluations import labels_at
 from components.settings.finetune import FinetuneSettings
 from components.studies.frame import Outputs
-from components.tokenization.special import UNK
 
 #: Kinds of task with exactly one label per row or word.
 LABELLED = ("classification", "pair", "tagging")
@@ -95,7 +94,7 @@ def layer_vectors(encoder: Encoder, split: Split, *, kind: str, settings: Finetu
         raise ConfigError(
             f"{kind}: an input is longer than finetune.<family>.max_length; raise the limit for this study"
         )
-    widths = [layer.shape[-1] for layer in states_of_pieces([UNK], encoder.model)[0]]
+    widths = list(model.features.widths)
     return list(joined.split(widths * (joined.shape[1] // sum(widths)), dim=1))
 
 

@@ -29,9 +29,9 @@ from components.core.progress import Progress
 from components.data.tasks.budgets import ALL
 from components.evaluation.aggregates import Scores, unit
 from components.learners.task_models import base
-from components.learners.task_models.fixed_batches import extract
 from components.learners.task_models.kinds import find_task
-from components.learners.task_models.model import TaskModel, answers
+from components.learners.task_models.model import TaskModel
+from components.learners.task_models.predictor import Predictor, extract
 from components.learners.task_models.sampler import ExampleSampler
 from components.models.encoder import Encoder, architecture_of, build_model, load_encoder
 from components.reporting.evaluations import labels_at
@@ -102,7 +102,7 @@ def learn(
         if report.step in scored_at:
             if state.average is not None:
                 state.average.swap()
-            best = max(best, scoring.score(dev.fields, dev.targets, answers(model, held))[scoring.main])
+            best = max(best, scoring.score(dev.fields, dev.targets, Predictor(model, fixed=False).answers(held))[scoring.main])
             if state.average is not None and report.step < steps:
                 state.average.swap()
     return model, best

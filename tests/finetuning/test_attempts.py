@@ -19,7 +19,7 @@ from components.learners.finetuning.execution import LEAST_SHARE, Attempt, Cost,
 from components.learners.finetuning.fit import PROCESS, gpu_bytes
 from components.learners.finetuning.stage import finetune
 from components.learners.task_models.classifier import load_classifier
-from components.learners.task_models.fixed_batches import FixedBatches
+from components.learners.task_models.predictor import Predictor
 from components.learners.task_models.kinds import TASKS
 from components.learners.ways import ways_of
 from components.learners.ways.finetune import Finetune
@@ -82,12 +82,12 @@ def test_the_preferred_or_cheaper_way_is_kept_and_only_it_encodes_test(
     """The frozen encoder reads the test split if `features` is kept, once, and not if `contrastive` is."""
     calls = []
 
-    class Recorded(FixedBatches):
+    class Recorded(Predictor):
         def tables(self, encoded, **named):
             calls.append(len(encoded))
             return super().tables(encoded, **named)
 
-    monkeypatch.setattr(fit, "FixedBatches", Recorded)
+    monkeypatch.setattr(fit, "Predictor", Recorded)
     monkeypatch.setattr(execution, "PREFERRED", preferred)
     real_best = execution._best
 

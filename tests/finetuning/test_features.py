@@ -18,7 +18,7 @@ from components.data.tasks.examples import read_split
 from components.learners.finetuning import fit
 from components.learners.finetuning.stage import FinetuneJob, finetune, fit_maker
 from components.learners.task_models.features import VECTORS, FeatureTable, cached, read_by_head, trim
-from components.learners.task_models.fixed_batches import FixedBatches, extract
+from components.learners.task_models.predictor import Predictor, extract
 from components.learners.task_models.heads import ClassificationHead
 from components.learners.task_models.kinds import TASKS
 from components.learners.task_models.model import TaskModel
@@ -88,7 +88,7 @@ def test_features_equal_the_inputs_of_the_head(kind, family, rows, make_encoder,
     model = TaskModel(encoder.model, task=TASKS[kind], settings=settings, labels=["O", "B-x"]).eval()
     encoded = TASKS[kind].encode(rows, encoder.tokenizer, encoder.model, settings)
     in_memory = extract(model, encoded)
-    on_disk = cached(tmp_path, "key", lambda: FixedBatches(model).tables(encoded))
+    on_disk = cached(tmp_path, "key", lambda: Predictor(model).tables(encoded))
     assert torch.equal(in_memory.matrix(), on_disk.matrix())
     assert str(in_memory.offsets) == str(on_disk.offsets)
     for index, row in enumerate(encoded):
@@ -187,12 +187,12 @@ def counted_extractions(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """The number of rows of each extraction from now on."""
     read: list[int] = []
 
-    class Counted(fit.FixedBatches):
+    class Counted(fit.Predictor):
         def tables(self, encoded, **named):
             read.append(len(encoded))
             return super().tables(encoded, **named)
 
-    monkeypatch.setattr(fit, "FixedBatches", Counted)
+    monkeypatch.setattr(fit, "Predictor", Counted)
     return read
 
 
@@ -214,7 +214,7 @@ def test_rows_of_a_seed_and_a_budget_that_only_a_study_has_have_their_features(j
     training = fit_maker(made, made.settings)(3, 7)
     rows, whole = training.rows().drawn, read_split(made.examples, "train")
     model, tokenizer = fit.build(training)
-    expected = list(FixedBatches(model).tables(training.encode(model, tokenizer, whole.take(rows).fields)))
+    expected = list(Predictor(model).tables(training.encode(model, tokenizer, whole.take(rows).fields)))
     assert training.features("train", rows).matrix().equal(torch.cat([each.matrix() for each in expected]))
 
 

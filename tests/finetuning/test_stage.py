@@ -170,13 +170,13 @@ def test_the_encoder_reads_no_split_twice_with_the_same_weights(make_job, in_pro
         answered.append(len(encoded))
         return real(model, encoded, **named)
 
-    class Counted(runs.FixedBatches):
+    class Counted(runs.Predictor):
         def answers(self, encoded, **named):
             answered.append(len(encoded))
             return super().answers(encoded, **named)
 
     monkeypatch.setattr(runs, "answers", counted)
-    monkeypatch.setattr(runs, "FixedBatches", Counted)
+    monkeypatch.setattr(runs, "Predictor", Counted)
     job = make_job(epochs=4)
     records = json.loads((finetune(job) / "runs.json").read_text())
     learned = sum(record["best_step"] > 0 for record in records)

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from components.core.errors import ConfigError
-from components.learners.task_models.fixed_batches import FixedBatches
+from components.learners.task_models.predictor import Predictor
 from components.learners.task_models.inputs import WindowPooling, states_of_windows, window_size, windows
 from components.learners.task_models.kinds import classification
 from components.learners.task_models.model import TaskModel
@@ -135,7 +135,7 @@ def test_a_text_is_the_mean_of_its_pieces_in_training_and_in_prediction(encoder,
         ]
         expected = torch.cat(states).mean(0)
         torch.testing.assert_close(model.vectors(collate(encoded))[0], expected, atol=1e-5, rtol=1e-4)
-    (vector,) = FixedBatches(model).table(encoded).matrix()
+    (vector,) = Predictor(model).table(encoded).matrix()
     torch.testing.assert_close(vector, expected, atol=1e-5, rtol=1e-4)
     with pytest.raises(ConfigError, match="layers: mix reads a text as one sequence"):
         model_of(encoder, chunked.model_copy(update={"layers": "mix"}))

@@ -24,10 +24,10 @@ from components.data.unlabelled_texts import read_unlabelled
 from components.learners.base import Rows
 from components.learners.task_models.base import Encoded, Task
 from components.learners.task_models.features import FeatureTable, cached
-from components.learners.task_models.fixed_batches import FixedBatches
 from components.learners.task_models.heads import ClassWeight, Head, LabelHead
 from components.learners.task_models.kinds import find_task
 from components.learners.task_models.model import TaskModel
+from components.learners.task_models.predictor import Predictor
 from components.learners.task_models.probe import HeadCandidate
 from components.learners.ways import way_of
 from components.learners.ways.base import Way
@@ -188,7 +188,7 @@ class Fit:
 
         def extracted() -> Iterator[FeatureTable]:
             model, tokenizer = build(self)
-            return FixedBatches(model, precision=self.precision).tables(self.encode(model, tokenizer, fields))
+            return Predictor(model, precision=self.precision).tables(self.encode(model, tokenizer, fields))
 
         key = f"{self.features_key}-{fingerprint(fields=fields)}"
         table = cached(Path(self.job.cluster.features), key, extracted)
@@ -230,7 +230,7 @@ class Fit:
             precision=self.precision,
             code=job.code,
             # Raised when the layout of a stored table changes, so that older ones are not read.
-            version=2,
+            version=3,
         )
 
 

@@ -45,9 +45,9 @@ from components.learners.finetuning.fit import (
 from components.learners.finetuning.soft_labels import soft_labels_of
 from components.learners.task_models.base import Encoded
 from components.learners.task_models.features import FeatureTable, read_by_head
-from components.learners.task_models.fixed_batches import FixedBatches, extract
 from components.learners.task_models.heads import ClassWeight, ImitatingHead, TextHead
-from components.learners.task_models.model import TaskModel, answers, cloned_state
+from components.learners.task_models.model import TaskModel, cloned_state
+from components.learners.task_models.predictor import Predictor, extract
 from components.learners.task_models.probe import MOST_ROWS, HeadCandidate, HeadRows, solve_head, train_head
 from components.learners.ways.base import TrainingRows
 from components.models.base import Batch, Carry, LanguageModel, Losses
@@ -203,13 +203,13 @@ class Member:
 
     def answers_by_candidate(self) -> dict[HeadCandidate, list[Answer]]:
         """The answers to the judged rows by a head that is solved with each candidate, before `Head.calibrate`."""
-        dev, batches = self.features("dev"), FixedBatches(self.model)
+        dev = self.features("dev")
         names = {candidate.names for candidate in self.candidates}
         rows = {each: self._head_rows(names=each) for each in names}
         result = {}
         for candidate in self.candidates:
             self._solve(rows[candidate.names], candidate)
-            result[candidate] = batches.decide(dev)
+            result[candidate] = Predictor(self.model).decide(dev)
         return result
 
     def _solve(self, rows: HeadRows, candidate: HeadCandidate) -> None:
@@ -304,13 +304,11 @@ class Member:
         """Predictions of the present weights, of test as the stored classifier repeats them to the last bit; `trained`:
         whether the encoder was trained, else its features are cached."""
         if not trained:
-            return FixedBatches(self.model).decide(self.features(split), answer=answer)
-        fits, precision = self.way.refits_head, self.fit.precision
-        if not fits and split != "test":
-            # Larger batches take less time.
-            return answers(self.model, self.encoded(split), answer=answer, precision=precision)
-        batches = FixedBatches(self.model, precision=precision, head_precision="float32" if fits else None)
-        return batches.answers(self.encoded(split), answer=answer)
+            return Predictor(self.model).decide(self.features(split), answer=answer)
+        # Larger batches take less time.
+        fixed = split == "test" or self.way.refits_head
+        predictor = Predictor(self.model, precision=self.fit.precision, fixed=fixed)
+        return predictor.answers(self.encoded(split), answer=answer)
 
 
 def at(number: int) -> str:

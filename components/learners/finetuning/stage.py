@@ -48,7 +48,7 @@ from components.settings.finetune import FinetuneSettings, Way
 from components.settings.systems import FROZEN
 from components.tokenization import load_tokenizer
 from components.training.checkpoint import fingerprint
-from components.training.precision import Precision, choose, first_device, product_size
+from components.training.precision import choose, first_device, product_size
 
 #: Targets of rows, and answers of a model that has not learned from them.
 HeldOut = tuple[Sequence[Target], Sequence[Answer]]
@@ -265,11 +265,7 @@ def _classifier(trained: Trained) -> TextClassifier:
     tensors, _ = result(trained.fits, trained.task)
     fit, (model, tokenizer) = trained.fit, build(trained.fit)
     model.load_state_dict(below(MODEL, tensors))
-    # The head of the best weights may have been fitted to features, in float32.
-    head_precision: Precision | None = "float32" if trained.is_frozen or fit.way.refits_head else None
-    return TextClassifier(
-        model.eval(), tokenizer, fit.precision, head_precision, trained.temperature, words=trained.part
-    )
+    return TextClassifier(model.eval(), tokenizer, fit.precision, trained.temperature, words=trained.part)
 
 
 def _write(trained: Trained, directory: Path) -> None:

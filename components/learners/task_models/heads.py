@@ -25,57 +25,44 @@ Statistics = Literal["fixed", "block", "length"]
 
 
 class FixedNorm(nn.Module):
-    """(x - mean) / std (stored as `deviation`) with the statistics of the training features."""
+    """(x - mean) / std (stored as `deviation`) with the statistics of the training features, by `kind`:
+
+    fixed   the std of each feature
+    block   one std for all features of a block, the root of their mean variance
+    length  as `block`, then each block of a text is scaled to the length sqrt(D)
+
+    With few rows, the std of a single feature is uncertain; one std does not scale up features of small variance, which
+    are mostly noise, and gives blocks of different magnitude the same mean variance. With `length`, differences in
+    length, which come from properties that say nothing about the class, are removed. With `head_norm: auto`, the kind
+    is chosen, and stored with the head."""
 
     mean: Tensor
     deviation: Tensor
+    unit: Tensor
 
-    def __init__(self, features: int) -> None:
+    def __init__(self, features: int, norm: Norm = "fixed") -> None:
         super().__init__()
+        self.blocks, self.varies = [features], norm != "fixed"
+        self.kind: Statistics = norm if norm in ("block", "length") else "fixed"
         self.register_buffer("mean", torch.zeros(features))
         self.register_buffer("deviation", torch.ones(features))
+        self.register_buffer("unit", torch.zeros(()), persistent=self.varies)
 
     def fit(self, features: Tensor) -> None:
         """Set mean and std from (N, F) features; constant features are not scaled."""
-        std = features.std(0, correction=0)
         self.mean.copy_(features.mean(0))
+        self.unit.fill_(float(self.kind == "length"))
+        std = features.std(0, correction=0)
+        if self.kind != "fixed":
+            variances = features.var(0, correction=0).split(self.blocks)
+            std = torch.cat([part.mean().sqrt().expand(len(part)) for part in variances])
         self.deviation.copy_(torch.where(std > 1e-6, std, torch.ones_like(std)))
 
     def forward(self, features: Tensor) -> Tensor:
         """(S, F) -> (S, F)."""
-        return (features - self.mean) / self.deviation
-
-
-class BlockNorm(FixedNorm):
-    """Normalisation by blocks: (x - mean) / std with one std for all features of a block, the root of their mean
-    variance; with `length`, each block of a text is then scaled to the length sqrt(D).
-
-    With few rows, the std of a single feature is uncertain; one std does not scale up features of small variance, which
-    are mostly noise, and gives blocks of different magnitude the same mean variance. With `length`, differences in
-    length, which come from properties that say nothing about the class, are removed. `kind` is what `fit` sets: `fixed`
-    (as `FixedNorm`), `block` or `length`."""
-
-    unit: Tensor
-
-    def __init__(self, features: int, *, kind: Statistics) -> None:
-        super().__init__(features)
-        self.blocks = [features]
-        self.kind: Statistics = kind
-        # Stored with the head, because it may have been chosen (`auto`).
-        self.register_buffer("unit", torch.zeros(()))
-
-    def fit(self, features: Tensor) -> None:
-        super().fit(features)
-        self.unit.fill_(float(self.kind == "length"))
-        if self.kind == "fixed":
-            return
-        variance = features.var(0, correction=0)
-        stds = [part.mean().sqrt().expand(len(part)) for part in variance.split(self.blocks)]
-        std = torch.cat(stds)
-        self.deviation.copy_(torch.where(std > 1e-6, std, torch.ones_like(std)))
-
-    def forward(self, features: Tensor) -> Tensor:
-        x = super().forward(features)
+        x = (features - self.mean) / self.deviation
+        if not self.varies:
+            return x
         parts = [nn.functional.normalize(part, dim=-1) * math.sqrt(part.shape[-1]) for part in x.split(self.blocks, -1)]
         return torch.where(self.unit > 0, torch.cat(parts, -1), x)
 
@@ -93,17 +80,10 @@ class BatchNorm(nn.BatchNorm1d):
 
 
 def make_norm(kind: Norm, features: int) -> nn.Module:
-    match kind:
-        case "fixed":
-            return FixedNorm(features)
-        case "block" | "length":
-            return BlockNorm(features, kind=kind)
-        case "auto":
-            return BlockNorm(features, kind="fixed")
-        case "batch":
-            return BatchNorm(features)
-        case "none":
-            return nn.Identity()
+    """The normalisation that a setting asks for."""
+    if kind in ("batch", "none"):
+        return BatchNorm(features) if kind == "batch" else nn.Identity()
+    return FixedNorm(features, kind)
 
 
 #: Smallest probability of a teacher, whose logarithm is finite.
@@ -210,12 +190,12 @@ class TextHead(Head):
 
     def set_norm(self, kind: Statistics) -> None:
         """Choose the normalisation that `fit_norm` fits; only with `head_norm: auto`."""
-        assert isinstance(self.norm, BlockNorm)
+        assert isinstance(self.norm, FixedNorm)
         self.norm.kind = kind
 
     def set_blocks(self, widths: Sequence[int]) -> None:
         """Set the widths of the blocks of features: pooled layers, and parts of a pair."""
-        if isinstance(self.norm, BlockNorm):
+        if isinstance(self.norm, FixedNorm):
             assert sum(widths) == len(self.norm.mean)
             self.norm.blocks = list(widths)
 

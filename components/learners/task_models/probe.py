@@ -151,7 +151,8 @@ class FeatureSampler(EpochSampler):
     def __init__(self, table: FeatureTable, targets: Sequence[Target], *, batch_size: int, seed: int) -> None:
         # No tokens are encoded; a row counts as one.
         sizes = np.ones(len(table), dtype=np.int64)
-        super().__init__(table.longest(), sizes=sizes, batch_size=batch_size, seed=seed, purpose="features")
+        longest = table.longest if table.of_units else None
+        super().__init__(longest, sizes=sizes, batch_size=batch_size, seed=seed, purpose="features")
         self.table, self.targets = table, targets
 
     def batch(self, step: int, rank: int = 0, world: int = 1) -> Batch:

@@ -22,7 +22,7 @@ from components.data.scoring.answers import NEVER, apply_threshold, best_thresho
 from components.learners.task_models.heads import TextHead, dropouts_of
 from components.learners.task_models.pooling import Inside, mask
 from components.models.base import Batch
-from components.models.layers.host import is_fixed, on_host
+from components.models.layers.host import on_host
 from components.settings.finetune import FinetuneSettings
 
 if TYPE_CHECKING:
@@ -58,12 +58,8 @@ class Answering(TextHead):
     def forward(self, features: Tensor, lengths: Tensor | None = None) -> Tensor:
         """(S, U, F) and (S,) numbers of units -> scores of starts and ends (S, U, 2), 0 at padding."""
         assert lengths is not None, "this head reads units"
-        if is_fixed():
-            inside_SU = mask(lengths, features.shape[1])
-            found_SU2: Tensor = super().forward(features.flatten(0, 1)).unflatten(0, inside_SU.shape)
-            return found_SU2.masked_fill(~inside_SU[..., None], 0)
         units = Inside.of(lengths, features.shape[1])
-        return units.put(self.output(self.hidden(self.dropout(self.norm(units.take(features))))))
+        return units.put(super().forward(units.take(features)))
 
     def loss(self, outputs: Tensor, batch: Batch) -> Tensor:
         """Cross entropy of start and end for the first reference of each row, averaged over sequences."""

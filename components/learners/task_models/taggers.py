@@ -12,12 +12,12 @@ from torch import Tensor, nn
 
 from components.data.scoring.spans import legal_transitions
 from components.learners.task_models.heads import ImitatingHead, divergence_at, dropouts_of
-from components.learners.task_models.pooling import Inside, mask
+from components.learners.task_models.pooling import Inside
 from components.models.base import Batch
 from components.models.layers.chunks import Texts
 from components.models.layers.crf import Legal, LinearChainCRF, illegal_scores, viterbi
 from components.models.layers.dropout import LockedDropout, WordDropout
-from components.models.layers.host import is_fixed, move, on_host
+from components.models.layers.host import move, on_host
 from components.models.layers.lstm import BiLSTM
 from components.settings.finetune import FinetuneSettings
 
@@ -78,13 +78,6 @@ class Tagger(ImitatingHead):
     def forward(self, features: Tensor, lengths: Tensor | None = None, rows: Tensor | None = None) -> Tensor:
         """(S, U, F), (S,) numbers of units and (S,) rows, ascending -> scores (S, U, C), 0 at padding."""
         assert lengths is not None, "a tagger reads units"
-        if is_fixed():
-            inside_SU = mask(lengths, features.shape[1])
-            x_NF = self.norm(features.flatten(0, 1))
-            if self.lstm is not None:
-                x_NF = self._recurrent(x_NF.view_as(features), lengths, rows).flatten(0, 1)
-            outputs_SUC: Tensor = self.output(self.hidden(x_NF)).unflatten(0, inside_SU.shape)
-            return outputs_SUC.masked_fill(~inside_SU[..., None], 0)
         units = Inside.of(lengths, features.shape[1])
         x_NF = self.norm(units.take(features))
         if self.lstm is None:
@@ -102,9 +95,7 @@ class Tagger(ImitatingHead):
         sequences, units = x_SUF.shape[:2]
         if rows is None or len(lengths_B := _units_of_rows(lengths, rows)) == sequences:
             return self.lstm(x_SUF, Texts(lengths))
-        # In fixed shapes all rows have the same number of windows, and the width must not depend on their lengths.
-        columns = sequences // len(lengths_B) * units if is_fixed() else int(on_host(lengths_B).max())
-        of_windows, of_rows = Inside.of(lengths, units), Inside.of(lengths_B, columns)
+        of_windows, of_rows = Inside.of(lengths, units), Inside.of(lengths_B, int(on_host(lengths_B).max()))
         states_BWH = self.lstm(of_rows.put(of_windows.take(x_SUF)), Texts(lengths_B))
         return of_windows.put(of_rows.take(states_BWH))
 

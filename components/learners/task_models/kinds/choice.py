@@ -10,7 +10,7 @@ from torch import Tensor
 from components.data.tasks.data import Fields
 from components.learners.task_models.base import Encoded, Task, most_pieces
 from components.learners.task_models.heads import ImitatingHead, precise, softened
-from components.learners.task_models.inputs import cut_texts, joined
+from components.learners.task_models.inputs import encode_sequences
 from components.models.base import Batch, LanguageModel
 from components.settings.finetune import FinetuneSettings
 from components.tokenization import Tokenizer
@@ -53,14 +53,8 @@ def encode(
     rows: Sequence[Fields], tokenizer: Tokenizer, encoder: LanguageModel, settings: FinetuneSettings
 ) -> list[Encoded]:
     """One sequence per choice: the text, a delimiter, the choice."""
-    most = most_pieces(settings, encoder)
-    cut = iter(cut_texts([part for row in rows for part in row], tokenizer))
-    encoded: list[Encoded] = []
-    for row in rows:
-        text, *choices = (next(cut) for _ in row)
-        pieces, segments = zip(*(joined(text, choice, encoder, most) for choice in choices), strict=True)
-        encoded.append(Encoded.of_texts(pieces, segments))
-    return encoded
+    sequences = [[(text, choice) for choice in choices] for text, *choices in rows]
+    return encode_sequences(sequences, tokenizer, encoder, most_pieces(settings, encoder))
 
 
 TASK = Task(
