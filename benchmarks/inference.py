@@ -90,7 +90,7 @@ def main() -> None:
     texts = _texts(arguments)
     with tempfile.TemporaryDirectory() as folder:
         classifier, encoder = _classifier(arguments, texts, Path(folder))
-        sides: dict[str, Label] = {"headstart": lambda part: classifier.predict(list(part))}
+        sides: dict[str, Label] = {"headstart": lambda part: np.stack(classifier.answer([(text,) for text in part]))}
         if arguments.sides == "both":
             sides |= _pipelines(classifier, encoder, Path(folder) / "export", arguments)
         _compare(sides, texts[:64])

@@ -102,7 +102,8 @@ def learn(
         if report.step in scored_at:
             if state.average is not None:
                 state.average.swap()
-            best = max(best, scoring.score(dev.fields, dev.targets, Predictor(model, fixed=False).answers(held))[scoring.main])
+            answers = Predictor(model, fixed=False).answers(held)
+            best = max(best, scoring.score(dev.fields, dev.targets, answers)[scoring.main])
             if state.average is not None and report.step < steps:
                 state.average.swap()
     return model, best

@@ -19,8 +19,8 @@ from components.learners.finetuning.execution import LEAST_SHARE, Attempt, Cost,
 from components.learners.finetuning.fit import PROCESS, gpu_bytes
 from components.learners.finetuning.stage import finetune
 from components.learners.task_models.classifier import load_classifier
-from components.learners.task_models.predictor import Predictor
 from components.learners.task_models.kinds import TASKS
+from components.learners.task_models.predictor import Predictor
 from components.learners.ways import ways_of
 from components.learners.ways.finetune import Finetune
 from components.models import FAMILIES

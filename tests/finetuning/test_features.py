@@ -18,10 +18,10 @@ from components.data.tasks.examples import read_split
 from components.learners.finetuning import fit
 from components.learners.finetuning.stage import FinetuneJob, finetune, fit_maker
 from components.learners.task_models.features import VECTORS, FeatureTable, cached, read_by_head, trim
-from components.learners.task_models.predictor import Predictor, extract
 from components.learners.task_models.heads import ClassificationHead
 from components.learners.task_models.kinds import TASKS
 from components.learners.task_models.model import TaskModel
+from components.learners.task_models.predictor import Predictor, extract
 from components.learners.task_models.probe import HeadRows, train_head
 from components.learners.task_models.sampler import collate
 from components.learners.ways import WAYS

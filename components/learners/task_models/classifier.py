@@ -33,7 +33,7 @@ from components.data.tasks.calibration import tempered
 from components.data.tasks.data import Answer, Fields, mean_answers
 from components.data.tasks.members import ENCODER, KIND, encoder_of, members_of
 from components.learners.task_models.base import Encoded
-from components.learners.task_models.features import FeatureTable
+from components.learners.task_models.features import FeatureTable, read_by_head
 from components.learners.task_models.heads import FixedNorm, Head, TextHead
 from components.learners.task_models.inference_weights import why_not_quantised
 from components.learners.task_models.kinds import find_task
@@ -155,20 +155,16 @@ def _counts(row: Encoded) -> tuple[int, int]:
     return len(pieces), int((pieces == UNK).sum())
 
 
-def sketches(model: TaskModel, features: FeatureTable, projection: Projection) -> list[NDArray[np.float32]]:
+def sketches(model: TaskModel, table: FeatureTable, projection: Projection) -> list[NDArray[np.float32]]:
     """(S,) projections of the inputs of the head for each of N rows: of the mean over a row's sequences and units."""
-    norm, result, table = getattr(model.head, "norm", None), [], None
+    if model.of_units:
+        table = FeatureTable.of([each.sum(0) / max(1, len(each)) for each in row] for row in table.rows)
+    table, norm = read_by_head(model, table), getattr(model.head, "norm", None)
     with torch.inference_mode():
-        for row in features.rows:
-            means = [each.sum(0) / max(1, len(each)) for each in row] if model.of_units else row
-            vectors = torch.from_numpy(np.stack(means)).to(model.device)
-            rows = torch.zeros(len(row), dtype=torch.int64, device=model.device)
-            vectors = vectors if model.keeps_rows else model.above(vectors, rows)
-            vectors = norm(vectors) if isinstance(norm, FixedNorm) else vectors
-            if table is None:
-                table = torch.from_numpy(projection(vectors.shape[-1])).to(model.device)
-            result.append((vectors.float() @ table).mean(0).cpu().numpy())
-    return result
+        vectors = table.matrix().to(model.device)
+        vectors = norm(vectors) if isinstance(norm, FixedNorm) else vectors
+        values = vectors.float().cpu() @ torch.from_numpy(projection(vectors.shape[-1]))
+    return [part.mean(0).numpy() for part in values.split(table.counts)]
 
 
 @dataclass(frozen=True)
@@ -250,11 +246,6 @@ class TextClassifier(TaskClassifier):
         (directory / "labels.json").write_text(json.dumps(self.labels, ensure_ascii=False, indent=1) + "\n")
         save_weights(directory / "head.safetensors", _AboveEncoder(self.model))
         save_encoder(directory / ENCODER, family=family, model=self.encoder, tokenizer=tokenizer)
-
-    def predict(self, texts: Sequence[str], batch_size: int = ROWS) -> NDArray[np.float32]:
-        """Probabilities (N, C), for kinds that read one text and predict a probability per label."""
-        none = np.zeros((0, len(self.labels)), dtype=np.float32)
-        return np.stack(self.answer([(text,) for text in texts], batch_size)) if texts else none
 
 
 @dataclass(frozen=True)

@@ -6,14 +6,16 @@ Shapes: S sequences of B rows, U units, F features in blocks of widths D_1 .. D_
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from typing import ClassVar, Literal, Self
+from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from components.learners.task_models.pooling import Inside, mask
 from components.models.base import Batch
+from components.models.layers.host import move, on_host
 from components.settings.finetune import FinetuneSettings
 
 #: `finetune.<name>.head_norm`.
@@ -222,29 +224,41 @@ class TextHead(Head):
 
 class ImitatingHead(TextHead):
     """A head that can learn the predictions of another model (distillation: Hinton et al. 2015). A batch of rows
-    without labels has the teacher's `taught` answers as `targets`, (B, X) padded with nan."""
+    without labels has the teacher's `taught` answers as `targets`, (B, X) padded with nan.
+
+    Its outputs are the logits of M distributions of K values, of which the loss is the cross entropy, unless a subclass
+    has another one."""
+
+    def logits(self, outputs: Tensor, batch: Batch) -> Tensor:
+        """(M, K), -inf where a distribution has fewer values."""
+        return outputs
+
+    def values(self, batch: Batch) -> Tensor:
+        """(M,) the labelled value of each distribution."""
+        return batch["targets"][:, 0].long()
+
+    def shares(self, batch: Batch) -> Tensor:
+        """(M, K) the teacher's distributions."""
+        return batch["targets"]
 
     def taught(self, outputs: Tensor, batch: Batch) -> list[NDArray[np.float32]]:
         """What a student learns from these outputs, one vector per row: probabilities, or a number."""
         return self.answers(outputs, batch)
 
-    @abstractmethod
+    def loss(self, outputs: Tensor, batch: Batch) -> Tensor:
+        """Cross entropy, averaged over the distributions, plus the penalty."""
+        return self.penalised(nn.functional.cross_entropy(self.logits(precise(outputs), batch), self.values(batch)))
+
     def imitation(self, outputs: Tensor, batch: Batch, *, temperature: float) -> Tensor:
-        """T^2 times the Kullback-Leibler divergence of the outputs' distribution from the teacher's, both at
-        temperature T, averaged over rows; or the mean squared error of numbers. A scalar."""
-
-
-def softened(probabilities: Tensor, temperature: float) -> Tensor:
-    """Logarithms of (..., C) exclusive probabilities at a temperature: log softmax(log p / T) over the last axis."""
-    return (probabilities.clamp(min=LEAST).log() / temperature).log_softmax(-1)
-
-
-def divergence_at(outputs: Tensor, probabilities: Tensor, temperature: float) -> Tensor:
-    """T^2 KL(q || p) of each of N rows, q the (N, C) probabilities and p the softmax of the (N, C) outputs, both at
-    temperature T. The factor keeps the size of the gradients (Hinton et al. 2015, section 2)."""
-    wanted = softened(probabilities, temperature)
-    result = (outputs / temperature).log_softmax(-1)
-    return temperature**2 * (wanted.exp() * (wanted - result)).sum(-1)
+        """T^2 times the Kullback-Leibler divergence of the outputs' distributions from the teacher's, both at
+        temperature T, averaged over the distributions; or the mean squared error of numbers. A scalar. The factor keeps
+        the size of the gradients (Hinton et al. 2015, section 2)."""
+        logits = self.logits(precise(outputs), batch) / temperature
+        given = logits.isfinite()
+        wanted = self.shares(batch).to(logits).nan_to_num().clamp(min=LEAST).log() / temperature
+        wanted = wanted.masked_fill(~given, -torch.inf).log_softmax(-1)
+        divergence = (wanted.exp() * (wanted - logits.log_softmax(-1))).masked_fill(~given, 0)
+        return temperature**2 * divergence.sum(-1).mean()
 
 
 class LabelHead(ImitatingHead):
@@ -268,9 +282,13 @@ class LabelHead(ImitatingHead):
         """Set the prior for the loss on N targets; None: as `none`."""
         self.prior = self.log_prior(targets) if weight == "balanced" else None
 
-    def with_prior(self, outputs: Tensor) -> Tensor:
-        """(B, C) outputs as the loss reads them."""
-        return outputs if self.prior is None else outputs + self.prior.to(outputs)
+    def counts(self, targets: Sequence[NDArray[np.float64]]) -> NDArray[np.int64]:
+        """(C,) number of the N targets with each label."""
+        given = np.concatenate([np.zeros(0), *targets]).astype(np.int64)
+        return np.bincount(given, minlength=self.output.out_features)
+
+    def loss(self, outputs: Tensor, batch: Batch) -> Tensor:
+        return super().loss(outputs if self.prior is None else outputs + self.prior.to(outputs), batch)
 
 
 class ClassificationHead(LabelHead):
@@ -280,22 +298,56 @@ class ClassificationHead(LabelHead):
 
     def penalty_of(self, strength: float, targets: Sequence[NDArray[np.float64]]) -> float:
         """Doubled for two labels: the square of w, their difference, is twice the sum of their squares."""
-        return super().penalty_of(strength, targets) * (2 if len(np.unique(np.concatenate(targets))) == 2 else 1)
+        return super().penalty_of(strength, targets) * (2 if np.count_nonzero(self.counts(targets)) == 2 else 1)
 
     def log_prior(self, targets: Sequence[NDArray[np.float64]]) -> Tensor:
-        counts = np.bincount(np.concatenate(targets).astype(np.int64), minlength=self.output.out_features)
+        counts = self.counts(targets)
         return torch.from_numpy(np.log(np.where(counts > 0, counts * (counts > 0).sum() / len(targets), 1.0)))
-
-    def loss(self, outputs: Tensor, batch: Batch) -> Tensor:
-        labels = batch["targets"][:, 0].long()
-        return self.penalised(nn.functional.cross_entropy(self.with_prior(outputs.float()), labels))
-
-    def imitation(self, outputs: Tensor, batch: Batch, *, temperature: float) -> Tensor:
-        result = precise(outputs)
-        return divergence_at(result, batch["targets"].to(result.dtype), temperature).mean()
 
     def answers(self, outputs: Tensor, batch: Batch) -> list[NDArray[np.float32]]:
         return list(outputs.float().softmax(1).cpu().numpy())
+
+
+class MultilabelHead(LabelHead):
+    """Independent probabilities of C labels: a distribution of two values for each row and label."""
+
+    exclusive = False
+
+    def penalty_of(self, strength: float, targets: Sequence[NDArray[np.float64]]) -> float:
+        """The penalty of any head, divided by the number of labels, because the loss is a mean over the labels too."""
+        return super().penalty_of(strength, targets) / self.output.out_features
+
+    def log_prior(self, targets: Sequence[NDArray[np.float64]]) -> Tensor:
+        counts = self.counts(targets)
+        varies = (counts > 0) & (counts < len(targets))
+        return torch.from_numpy(np.log(np.where(varies, counts / np.maximum(1, len(targets) - counts), 1.0)))
+
+    def logits(self, outputs: Tensor, batch: Batch) -> Tensor:
+        return torch.stack([torch.zeros_like(outputs), outputs], dim=-1).flatten(0, 1)
+
+    def values(self, batch: Batch) -> Tensor:
+        labels = torch.arange(self.output.out_features, device=batch["targets"].device)
+        return (batch["targets"][:, :, None] == labels).any(1).long().flatten()
+
+    def shares(self, batch: Batch) -> Tensor:
+        return torch.stack([1 - batch["targets"], batch["targets"]], dim=-1).flatten(0, 1)
+
+    def answers(self, outputs: Tensor, batch: Batch) -> list[NDArray[np.float32]]:
+        return list(outputs.float().sigmoid().cpu().numpy())
+
+
+class ChoiceHead(ImitatingHead):
+    """A score of each choice, which is a sequence of its row; a softmax over the row's choices."""
+
+    def logits(self, outputs: Tensor, batch: Batch) -> Tensor:
+        counts = on_host(batch["rows"]).bincount()
+        choices = Inside.of(move(counts, outputs.device), int(counts.max()))
+        missing = mask(move(counts, outputs.device), int(counts.max())).logical_not()
+        return choices.put(outputs)[..., 0].masked_fill(missing, -torch.inf)
+
+    def answers(self, outputs: Tensor, batch: Batch) -> list[NDArray[np.float32]]:
+        shares = self.logits(precise(outputs), batch).softmax(1).float().cpu().numpy()
+        return [row[:count] for row, count in zip(shares, on_host(batch["rows"]).bincount().tolist(), strict=True)]
 
 
 class RegressionHead(ImitatingHead):
@@ -304,15 +356,15 @@ class RegressionHead(ImitatingHead):
     low: Tensor
     range: Tensor
 
-    def __init__(self, features: int, outputs: int, **shape: object) -> None:
-        super().__init__(features, outputs, **shape)  # type: ignore[arg-type]
+    def __init__(self, features: int, outputs: int, **shape: Any) -> None:
+        super().__init__(features, outputs, **shape)
         self.register_buffer("low", torch.zeros(()))
         self.register_buffer("range", torch.ones(()))
 
     def prepare(self, targets: Sequence[NDArray[np.float64]]) -> None:
-        values = np.asarray([target[0] for target in targets])
+        values = np.concatenate(targets)
         self.low.fill_(float(values.min()))
-        self.range.fill_(float(values.max() - values.min()) or 1.0)
+        self.range.fill_(float(np.ptp(values)) or 1.0)
 
     def penalty_of(self, strength: float, targets: Sequence[NDArray[np.float64]]) -> float:
         """Doubled: strength is alpha of scikit-learn's Ridge, whose squared errors have no factor 1 / 2."""
@@ -324,9 +376,8 @@ class RegressionHead(ImitatingHead):
     def imitation(self, outputs: Tensor, batch: Batch, *, temperature: float = 1.0) -> Tensor:
         """Mean squared error of the scaled numbers; numbers have no temperature."""
         result = precise(outputs[:, 0])
-        wanted = (batch["targets"][:, 0].to(result.dtype) - self.low) / self.range
-        return nn.functional.mse_loss(result, wanted)
+        return nn.functional.mse_loss(result, (batch["targets"][:, 0].to(result.dtype) - self.low) / self.range)
 
     def answers(self, outputs: Tensor, batch: Batch) -> list[NDArray[np.float32]]:
         """[value] of each row, on the scale of the targets; not clipped."""
-        return list((self.low + self.range * outputs.float()).cpu().numpy())
+        return list((self.low + self.range * outputs).float().cpu().numpy())

@@ -112,9 +112,8 @@ class Predictor:
     def outputs(self, table: FeatureTable, rows: Sequence[int]) -> tuple[Tensor, Batch]:
         """The outputs of the head for some rows, and their batch without targets."""
         batch = to_device(table.batch(rows), self.model.device)
-        kept = batch.pop("features")
         with torch.inference_mode():
-            vectors = kept if self.model.keeps_rows else self.model.above(kept, batch["rows"])
+            vectors = self.model.above(batch.pop("features"), batch["rows"])
             return self.head.of_batch(vectors.double(), batch), batch
 
     # -- the encoder -------------------------------------------------------------------------------------------------
@@ -176,10 +175,7 @@ class Predictor:
     def rows_of(self, length: int) -> int:
         """Number of rows of a batch of this length: a power of two."""
         cpu = self.model.device.type == "cpu"
-        if self._static:
-            pieces = PREDICT_PIECES
-        else:
-            pieces = PIECES if cpu and not self._recurrent else CUDA_PIECES
+        pieces = PREDICT_PIECES if self._static else PIECES if cpu and not self._recurrent else CUDA_PIECES
         rows = 1 << max(0, (pieces // length).bit_length() - 1)
         return min(rows, RECURRENT_ROWS) if self._recurrent and cpu else rows
 

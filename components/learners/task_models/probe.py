@@ -47,19 +47,16 @@ class HeadCandidate(NamedTuple):
     @property
     def record(self) -> dict[str, Any]:
         """Entries of a run's record."""
-        values = {
-            "penalty": self.penalty,
-            "head_norm": self.norm,
-            "label_names": self.names,
-            "class_weight": self.weight,
-        }
-        return {name: value for name, value in values.items() if value is not None}
+        return {name: value for name, value in zip(RECORDED, self, strict=True) if value is not None}
 
     @classmethod
     def recorded(cls, record: Mapping[str, Any]) -> Self | None:
         """The candidate of a record; None if it has none."""
-        keys = ("head_norm", "penalty", "label_names", "class_weight")
-        return cls(*map(record.get, keys)) if "penalty" in record else None  # type: ignore[arg-type]
+        return cls(*map(record.get, RECORDED)) if "penalty" in record else None  # type: ignore[arg-type]
+
+
+#: Names of the fields in a record.
+RECORDED = ("head_norm", "penalty", "label_names", "class_weight")
 
 
 class HeadRows(NamedTuple):

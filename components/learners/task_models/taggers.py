@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from components.data.scoring.spans import legal_transitions
-from components.learners.task_models.heads import ImitatingHead, divergence_at, dropouts_of
+from components.learners.task_models.heads import ImitatingHead, dropouts_of
 from components.learners.task_models.pooling import Inside
 from components.models.base import Batch
 from components.models.layers.chunks import Texts
@@ -101,24 +101,30 @@ class Tagger(ImitatingHead):
 
     def loss(self, outputs: Tensor, batch: Batch) -> Tensor:
         """Mean negative log-likelihood per unit: of the tags, or of the rows' sequences by the CRF."""
+        if self.crf is None:
+            return super().loss(outputs, batch)
         scores_BWC, lengths_B = _of_rows(outputs.float(), batch)
         tags_BW = batch["targets"].nan_to_num().long()
-        if self.crf is None:
-            units = Inside.of(lengths_B, scores_BWC.shape[1])
-            return nn.functional.cross_entropy(units.take(scores_BWC), units.take(tags_BW))
         return -self.crf.log_likelihood(scores_BWC, tags_BW, lengths_B).sum().float() / lengths_B.sum()
+
+    def logits(self, outputs: Tensor, batch: Batch) -> Tensor:
+        return Inside.of(batch["unit_lengths"], outputs.shape[1]).take(outputs)
+
+    def values(self, batch: Batch) -> Tensor:
+        targets_BW = batch["targets"]
+        lengths_B = _units_of_rows(batch["unit_lengths"], batch["rows"])
+        return Inside.of(lengths_B, targets_BW.shape[1]).take(targets_BW).long()
+
+    def shares(self, batch: Batch) -> Tensor:
+        targets_BWC = batch["targets"].unflatten(1, (-1, self.output.out_features))
+        lengths_B = _units_of_rows(batch["unit_lengths"], batch["rows"])
+        return Inside.of(lengths_B, targets_BWC.shape[1]).take(targets_BWC)
 
     def taught(self, outputs: Tensor, batch: Batch) -> list[NDArray[np.float32]]:
         """Probabilities (W * C,) of the tags at each unit of each row; not of a CRF."""
-        scores_BWC, lengths_B = _of_rows(outputs.float(), batch)
-        result = scores_BWC.softmax(-1).cpu().numpy()
-        return [row[:length].ravel() for row, length in zip(result, on_host(lengths_B).tolist(), strict=True)]
-
-    def imitation(self, outputs: Tensor, batch: Batch, *, temperature: float) -> Tensor:
-        scores_BWC, lengths_B = _of_rows(outputs.float(), batch)
-        units = Inside.of(lengths_B, scores_BWC.shape[1])
-        taught_BWC = batch["targets"].view(scores_BWC.shape).to(scores_BWC.dtype)
-        return divergence_at(units.take(scores_BWC), units.take(taught_BWC), temperature).mean()
+        counts = on_host(_units_of_rows(batch["unit_lengths"], batch["rows"])).tolist()
+        shares = self.logits(outputs.float(), batch).softmax(-1).cpu().split(counts)
+        return [each.flatten().numpy() for each in shares]
 
     def answers(self, outputs: Tensor, batch: Batch) -> list[NDArray[np.float32]]:
         """Tag indices (W,) of each row: the best legal sequence."""

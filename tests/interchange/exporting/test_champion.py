@@ -228,8 +228,8 @@ def test_tags_of_a_pipeline(save):
     classifier = load_classifier(model)
     words = ["a", "b", "c", "d"]
     encoded = classifier.encode([tuple(words)])
-    table = classifier.batches.table(encoded)
-    (scores,) = (each[0].softmax(-1).numpy() for each in classifier.batches.outputs(table))
+    outputs, _ = classifier.predictor.outputs(classifier.predictor.table(encoded), [0])
+    scores = outputs[0].softmax(-1).numpy()
     actual = run(" ".join(words))
     assert [entry["score"] for entry in actual] == pytest.approx(scores.max(1).tolist()[: len(actual)], abs=1e-4)
     assert [entry["entity"] for entry in actual] == [
@@ -245,7 +245,7 @@ def test_answers_of_a_pipeline(save):
     classifier = load_classifier(model)
     run_code(code_of_card(output), output)
     (encoded,) = classifier.encode([("a b", "c d a b c")])
-    (outputs,) = (each[0].numpy() for each in classifier.batches.outputs(classifier.batches.table([encoded])))
+    outputs = classifier.predictor.outputs(classifier.predictor.table([encoded]), [0])[0][0].numpy()
     tokens = AutoTokenizer.from_pretrained(output)("a b", "c d a b c", return_tensors="pt")
     assert tokens["input_ids"][0].tolist() == encoded.pieces[0].tolist()
     with torch.no_grad():
