@@ -1,4 +1,4 @@
-"""Sampling, continuations, gaps, neighbours and likelihoods with models of known predictions, and of several families."""
+"""Sampling, continuations, gaps, neighbours, likelihoods: models of known predictions, and several families."""
 
 from __future__ import annotations
 

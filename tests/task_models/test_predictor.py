@@ -8,7 +8,7 @@ import torch
 from components.core import threads
 from components.learners.task_models import predictor as module
 from components.learners.task_models.base import Encoded
-from components.learners.task_models.classifier import TextClassifier
+from components.learners.task_models.classifier import AveragedClassifier, TextClassifier
 from components.learners.task_models.kinds import TASKS, find_task
 from components.learners.task_models.model import TaskModel, batches_by_length
 from components.learners.task_models.predictor import Predictor, padded_length
@@ -104,6 +104,17 @@ def test_shapes_follow_from_the_length_and_one_text_is_one_row(make_encoder, set
     answers = Predictor(classifier.model, fixed=False).answers([two, one])
     assert shapes[1:] == [(2, len(one.pieces[0]))]
     np.testing.assert_allclose(answers, classifier.answer([("cat",), ("plum cat",)]), atol=1e-6)
+
+
+def test_the_features_of_a_bounded_number_of_pieces_are_in_memory(make_encoder, settings, monkeypatch):
+    one = make_classifier(make_encoder("bert"), settings, "tagging")
+    average, rows, read = AveragedClassifier([one, one]), fields_of("tagging", 9), []
+    whole, reading = average.answer(rows), Predictor.read
+    monkeypatch.setattr(module, "PORTION_PIECES", 40)
+    monkeypatch.setattr(Predictor, "read", lambda self, part: read.append(len(part)) or reading(self, part))
+    for actual, expected in zip(average.answer(rows), whole, strict=True):
+        np.testing.assert_array_equal(actual, expected)
+    assert len(read) > 2 and sum(read) == len(rows), "by one member, because the other has the same encoder"
 
 
 def test_batches_end_before_much_padding_and_keep_the_order_of_the_rows():

@@ -61,7 +61,7 @@ def random_rows(*lengths: int) -> list[Tensor]:
 def test_the_linear_head_is_a_softmax_per_word():
     head, vectors = made("linear"), random_rows(3, 1)
     features, batch = batch_of(vectors, [0, 1], [[0, 1, 2], [2]])
-    outputs, scores = head(features, batch["unit_lengths"]), head.output(torch.cat(vectors))
+    outputs, scores = head(features, batch), head.output(torch.cat(vectors))
     assert outputs.shape == (2, 3, 3)
     expected = F.cross_entropy(scores, torch.tensor([0, 1, 2, 2])).item()
     assert head.loss(outputs, batch).item() == pytest.approx(expected, abs=1e-6)
@@ -79,13 +79,13 @@ def test_windows_of_a_row_are_one_sequence(kind):
     whole, batch = batch_of([first, second], [0, 1], tags)
     parts, windowed = batch_of([first[:2], first[2:], second[:1], second[1:]], [0, 0, 1, 1], tags)
     with torch.no_grad():
-        of_whole, of_parts = head.of_batch(whole, batch), head.of_batch(parts, windowed)
+        of_whole, of_parts = head(whole, batch), head(parts, windowed)
     for row, sequence, units in ((0, 0, slice(0, 2)), (0, 1, slice(2, 5)), (1, 2, slice(0, 1)), (1, 3, slice(1, 4))):
         expected = of_whole[row, units]
         torch.testing.assert_close(of_parts[sequence, : len(expected)], expected, atol=1e-6, rtol=1e-5)
     if kind == "bilstm_crf":
         # Read window by window, the states begin anew at the border.
-        apart = head(parts, windowed["unit_lengths"])
+        apart = head(parts, windowed | {"rows": torch.arange(4)})
         assert not torch.allclose(apart[1, :3], of_whole[0, 2:5], atol=1e-4)
     assert head.loss(of_whole, batch).item() == pytest.approx(head.loss(of_parts, windowed).item(), abs=1e-6)
     answers = [[answer.tolist() for answer in head.answers(*of)] for of in ((of_whole, batch), (of_parts, windowed))]
@@ -99,7 +99,7 @@ def test_answers_are_legal_for_any_scores(kind):
         # Begs for an I-X first.
         head.output.bias[1] += 5
     features, batch = batch_of(random_rows(6, 4, 1), [0, 1, 2], [[2] * 6, [2] * 4, [2]])
-    for answer in head.answers(head(features, batch["unit_lengths"]), batch):
+    for answer in head.answers(head(features, batch), batch):
         assert answer.dtype == np.float32
         tags = ["O", *(LABELS[int(number)] for number in answer)]
         assert not [pair for pair in zip(tags, tags[1:], strict=False) if pair == ("O", "I-X")]
@@ -128,7 +128,7 @@ def test_the_normalisation_sees_words_not_padding(norm):
     far = features.clone()
     far[1, 1:] = 1e6
     for mode in (head.train(), head.eval()):
-        assert torch.equal(mode(features, batch["unit_lengths"]), mode(far, batch["unit_lengths"]))
+        assert torch.equal(mode(features, batch), mode(far, batch))
 
 
 def test_legal_transitions():

@@ -17,8 +17,9 @@ from components.settings.finetune import FinetuneSettings
 from components.settings.tasks import has
 from components.tokenization import Tokenizer
 
-#: (S, F) features of sequences and (S,) the row that each belongs to -> (B, G) features of rows.
-Combine = Callable[[Tensor, Tensor], Tensor]
+#: (S, F) features of sequences, (S,) the row that each belongs to, and (S,) their lengths (None: equal) -> (B, G)
+#: features of rows.
+Combine = Callable[[Tensor, Tensor, Tensor | None], Tensor]
 
 
 @dataclass(frozen=True)

@@ -38,7 +38,7 @@ from components.learners.task_models.heads import FixedNorm, Head, TextHead
 from components.learners.task_models.inference_weights import why_not_quantised
 from components.learners.task_models.kinds import find_task
 from components.learners.task_models.model import TaskModel
-from components.learners.task_models.predictor import Predictor, decided
+from components.learners.task_models.predictor import Predictor, decided, portions
 from components.learners.task_models.words_part import WordsPart
 from components.models.base import LanguageModel
 from components.models.encoder import Encoder, load_encoder, load_weights, save_encoder, save_weights
@@ -115,24 +115,23 @@ class TaskClassifier:
         return answers, np.asarray(counts, dtype=np.int64).reshape(-1, 2), np.stack(measured) if measured else none
 
     def _parts(self, rows: Sequence[Fields], size: int) -> Iterator[Part]:
-        first, members = self.members[0], self.members
         for start in range(0, len(rows), size):
-            part = rows[start : start + size]
-            encoded, tables = first.encode(part), list[FeatureTable]()
-            for member in members:
-                if tables and member.reads_as(first):
-                    tables.append(tables[0])
-                else:
-                    tables.append(member.predictor.table(encoded if member is first else member.encode(part)))
-            if first.model.of_units:
-                pairs = [(member.predictor, table) for member, table in zip(members, tables, strict=True)]
-                answers = decided(pairs, self.decoder.answers)
-            else:
-                pairs_of = zip(members, tables, strict=True)
-                answers = self.combined(
-                    [member.with_words(part, member.predictor.decide(table)) for member, table in pairs_of]
-                )
-            yield answers, encoded, tables[0]
+            part, encodings = rows[start : start + size], list[list[Encoded]]()
+            for member in self.members:
+                shared = bool(encodings) and member.reads_as(self.members[0])
+                encodings.append(encodings[0] if shared else member.encode(part))
+            for cut in portions(encodings[0]):
+                tables = list[FeatureTable]()
+                for member, encoded in zip(self.members, encodings, strict=True):
+                    shared = bool(tables) and encoded is encodings[0]
+                    tables.append(tables[0] if shared else member.predictor.read(encoded[cut]))
+                yield self._decided(part[cut], tables), encodings[0][cut], tables[0]
+
+    def _decided(self, rows: Sequence[Fields], tables: Sequence[FeatureTable]) -> list[Answer]:
+        pairs = list(zip(self.members, tables, strict=True))
+        if self.members[0].model.of_units:
+            return decided([(member.predictor, table) for member, table in pairs], self.decoder.answers)
+        return self.combined([member.with_words(rows, member.predictor.decide(table)) for member, table in pairs])
 
     def combined(self, answers: Sequence[list[Answer]]) -> list[Answer]:
         """The answers to N rows from those of the members."""

@@ -117,12 +117,8 @@ class Head(nn.Module, ABC):
         """Called with the (N, F) features of the training rows, for the statistics of a normalisation."""
 
     @abstractmethod
-    def forward(self, features: Tensor, lengths: Tensor | None = None) -> Tensor:
-        """Outputs (S, C) of (S, F); for tasks that read units (S, U, C) of (S, U, F) and (S,) numbers of units."""
-
-    def of_batch(self, features: Tensor, batch: Batch) -> Tensor:
-        """`forward` with the lengths of a batch; for heads that read more of a batch."""
-        return self(features, batch.get("unit_lengths"))
+    def forward(self, features: Tensor, batch: Batch) -> Tensor:
+        """Outputs (S, C) of (S, F); of heads that read units (S, U, C) of (S, U, F)."""
 
     @abstractmethod
     def loss(self, outputs: Tensor, batch: Batch) -> Tensor:
@@ -142,10 +138,10 @@ class Head(nn.Module, ABC):
         return raw
 
 
-def dropouts_of(settings: FinetuneSettings) -> tuple[float, float]:
-    """Dropout rates before the first and the last linear layer of a head."""
+def shape_of(settings: FinetuneSettings) -> dict[str, Any]:
+    """The arguments of `TextHead`: hidden layer, dropout rates before the first and the last linear layer, norm."""
     rates = settings.head_dropout if isinstance(settings.head_dropout, list) else [settings.head_dropout]
-    return rates[0], rates[-1]
+    return {"hidden": settings.head_hidden, "dropout": (rates[0], rates[-1]), "norm": settings.head_norm}
 
 
 class TextHead(Head):
@@ -173,9 +169,7 @@ class TextHead(Head):
 
     @classmethod
     def of(cls, settings: FinetuneSettings, features: int, outputs: int) -> Self:
-        return cls(
-            features, outputs, hidden=settings.head_hidden, dropout=dropouts_of(settings), norm=settings.head_norm
-        )
+        return cls(features, outputs, **shape_of(settings))
 
     def fit_norm(self, vectors: Tensor) -> None:
         if isinstance(self.norm, FixedNorm):
@@ -217,7 +211,7 @@ class TextHead(Head):
         head that starts at the optimum has gradient 0, and the first steps change the features only."""
         return loss + self.penalty / 2 * self.output.weight.square().sum()
 
-    def forward(self, features: Tensor, lengths: Tensor | None = None) -> Tensor:
+    def forward(self, features: Tensor, batch: Batch | None = None) -> Tensor:
         """(S, F) -> (S, C)."""
         return self.output(self.hidden(self.dropout(self.norm(features))))
 

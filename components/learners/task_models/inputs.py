@@ -86,18 +86,18 @@ def halves(vectors: Tensor) -> tuple[Tensor, Tensor]:
     return vectors.unflatten(0, (-1, 2)).unbind(1)
 
 
-def summed(vectors: Tensor, rows: Tensor) -> Tensor:
+def summed(vectors: Tensor, rows: Tensor, lengths: Tensor | None = None) -> Tensor:
     """(2 B, F) vectors of both orders -> (B, F): their sum."""
     first, second = halves(vectors)
     return first + second
 
 
-def compared(vectors: Tensor, rows: Tensor) -> Tensor:
+def compared(vectors: Tensor, rows: Tensor, lengths: Tensor | None = None) -> Tensor:
     """(2 B, F) vectors u and v of both texts -> (B, 4 F): [u, v, |u - v|, u v] (Conneau et al. 2017, figure 1)."""
     return torch.cat([*halves(vectors), likened(vectors, rows)], dim=1)
 
 
-def likened(vectors: Tensor, rows: Tensor) -> Tensor:
+def likened(vectors: Tensor, rows: Tensor, lengths: Tensor | None = None) -> Tensor:
     """(2 B, F) vectors u and v of both texts -> (B, 2 F): [|u - v|, u v], symmetric (Tai et al. 2015)."""
     first, second = halves(vectors)
     return torch.cat([(first - second).abs(), first * second], dim=1)

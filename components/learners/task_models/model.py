@@ -75,12 +75,6 @@ class TaskModel(nn.Module):
             self.head.set_blocks(blocks * (width // sum(blocks)))
 
     @property
-    def keeps_rows(self) -> bool:
-        """Whether a frozen encoder's features of a row are one vector: its sequences are combined without trained
-        parameters."""
-        return self.combine is not None and self.features.mix is None
-
-    @property
     def device(self) -> torch.device:
         return next(self.parameters()).device
 
@@ -90,7 +84,7 @@ class TaskModel(nn.Module):
         if self.features.mix is None:
             return kept
         vectors = self.features.mixed(kept)
-        return vectors if self.combine is None else self.combine(vectors, rows)
+        return vectors if self.combine is None else self.combine(vectors, rows, None)
 
     def vectors(self, batch: Batch) -> Tensor:
         """Inputs of the head for a batch: (S, F), (B, F) if a row's sequences are combined, or (S, U, F)."""
@@ -124,16 +118,12 @@ class TaskModel(nn.Module):
         if self.of_units:
             return self.features.of_units(hidden, batch["units"])
         pooled = self.features.pooled(hidden, batch["lengths"])
-        return self.of_rows(pooled, batch["rows"], batch["lengths"]) if self.keeps_rows else pooled
-
-    def of_rows(self, vectors: Tensor, rows: Tensor, lengths: Tensor) -> Tensor:
-        """(S, F) vectors of sequences, (S,) their rows and lengths -> (B, F); only if the sequences are combined."""
-        assert self.combine is not None
-        weights = (lengths,) if isinstance(self.combine, WindowPooling) else ()
-        return self.combine(vectors, rows, *weights)
+        if self.combine is None or self.features.mix is not None:
+            return pooled
+        return self.combine(pooled, batch["rows"], batch["lengths"])
 
     def forward(self, batch: Batch) -> Tensor:
-        return self.head.of_batch(self.vectors(batch), batch)
+        return self.head(self.vectors(batch), batch)
 
     def losses(self, batch: Batch, carry: Carry = (), *, loss_of: VectorLoss | None = None) -> Losses:
         """Loss on labelled rows (of the head, or `loss_of` its inputs), plus lm_weight * mean negative log-likelihood
@@ -141,7 +131,7 @@ class TaskModel(nn.Module):
         hidden = self.states(batch)
         vectors = self.above(self._kept(hidden, batch), batch["rows"])
         if loss_of is None:
-            loss = self.head.loss(self.head.of_batch(vectors, batch), batch)
+            loss = self.head.loss(self.head(vectors, batch), batch)
         else:
             loss = loss_of(vectors, batch["targets"])
         count = count_tensor(len(batch["targets"]), loss)

@@ -65,6 +65,13 @@ def padded_length(length: int, most: int | None = None) -> int:
     return min(-(-length // step) * step, most or length + step)
 
 
+def portions(encoded: Sequence[Encoded]) -> Iterator[slice]:
+    """Consecutive parts of the rows, whose features are in memory at a time."""
+    ends = np.cumsum([sum(map(len, row.pieces)) for row in encoded]) // PORTION_PIECES
+    cuts = [0, *(np.flatnonzero(np.diff(ends)) + 1).tolist(), len(encoded)]
+    return (slice(start, end) for start, end in pairwise(cuts) if end > start)
+
+
 class Predictor:
     """A model's answers. The head is that of now; it is not trained with the model's.
 
@@ -94,11 +101,9 @@ class Predictor:
     def tables(self, encoded: Sequence[Encoded]) -> Iterator[FeatureTable]:
         """The inputs of the head for consecutive parts of the rows.
         Raises OutOfTimeError: the limit of time has passed (`components.core.clock`)."""
-        ends = np.cumsum([sum(map(len, row.pieces)) for row in encoded]) // PORTION_PIECES
-        cuts = [0, *(np.flatnonzero(np.diff(ends)) + 1).tolist(), len(encoded)]
-        for part in (encoded[start:end] for start, end in pairwise(cuts) if end > start):
+        for cut in portions(encoded):
             check_time()
-            yield self._read(part)
+            yield self.read(encoded[cut])
 
     def table(self, encoded: Sequence[Encoded]) -> FeatureTable:
         """The inputs of the head for N rows, as of `tables`."""
@@ -114,21 +119,21 @@ class Predictor:
         batch = to_device(table.batch(rows), self.model.device)
         with torch.inference_mode():
             vectors = self.model.above(batch.pop("features"), batch["rows"])
-            return self.head.of_batch(vectors.double(), batch), batch
+            return self.head(vectors.double(), batch), batch
 
     # -- the encoder -------------------------------------------------------------------------------------------------
 
-    def _read(self, encoded: Sequence[Encoded]) -> FeatureTable:
+    def read(self, encoded: Sequence[Encoded]) -> FeatureTable:
         """The vectors of each sequence of N rows; one vector if they are combined without parameters."""
         parts = [part for row in encoded for part in zip(row.pieces, row.segments, row.units, strict=True)]
-        counts = [len(row.pieces) for row in encoded]
-        rows = grouped(self._vectors(parts), counts)
-        if self.model.of_units:
-            return FeatureTable(rows, [row.offsets for row in encoded])
-        if self.model.keeps_rows:
-            with computing(self.precision, self.model.device):
-                rows = [[self._combined(row, each.pieces)] for row, each in zip(rows, encoded, strict=True)]
-        return FeatureTable(rows)
+        counts, vectors, model = [len(row.pieces) for row in encoded], self._vectors(parts), self.model
+        if model.of_units:
+            return FeatureTable(grouped(vectors, counts), [row.offsets for row in encoded])
+        if model.combine is None or model.features.mix is not None:
+            return FeatureTable(grouped(vectors, counts))
+        lengths = torch.tensor([len(pieces) for pieces, _, _ in parts])
+        rows = torch.arange(len(counts)).repeat_interleave(torch.tensor(counts))
+        return FeatureTable.of(model.combine(torch.from_numpy(np.stack(vectors)), rows, lengths).numpy()[:, None])
 
     def _vectors(self, parts: Sequence[Parts]) -> list[Vectors]:
         lengths = np.asarray([len(pieces) for pieces, _, _ in parts])
@@ -166,11 +171,6 @@ class Predictor:
             columns, counts = pad(units, value=-1)
             result = model.features.of_units(hidden, move(columns, device)).float().cpu().numpy()
             return [row[:count] for row, count in zip(result, counts.tolist(), strict=True)]
-
-    def _combined(self, vectors: Sequence[Vectors], pieces: Sequence[NDArray[np.int64]]) -> Vectors:
-        lengths = torch.tensor(list(map(len, pieces)), device=self.model.device)
-        stacked = torch.from_numpy(np.stack(vectors)).to(self.model.device)
-        return self.model.of_rows(stacked, torch.zeros_like(lengths), lengths)[0].float().cpu().numpy()
 
     def rows_of(self, length: int) -> int:
         """Number of rows of a batch of this length: a power of two."""

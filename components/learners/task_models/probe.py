@@ -137,7 +137,7 @@ class HeadAlone(nn.Module):
 
     def losses(self, batch: Batch, carry: Carry = ()) -> Losses:
         vectors = self._above(batch["features"], batch["rows"])
-        loss = self.head.loss(self.head.of_batch(vectors, batch), batch)
+        loss = self.head.loss(self.head(vectors, batch), batch)
         count = torch.tensor(len(batch["targets"]), device=loss.device)
         return Losses(loss, {"rows": (loss.detach() * count, count)})
 

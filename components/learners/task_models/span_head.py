@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from components.data.scoring.answers import NEVER, apply_threshold, best_threshold, refused
-from components.learners.task_models.heads import TextHead, dropouts_of
+from components.learners.task_models.heads import TextHead, shape_of
 from components.learners.task_models.pooling import Inside, mask
 from components.models.base import Batch
 from components.models.layers.host import move, on_host
@@ -43,9 +43,7 @@ class Answering(TextHead):
     threshold: Tensor
 
     def __init__(self, features: int, settings: FinetuneSettings) -> None:
-        super().__init__(
-            features, 2, hidden=settings.head_hidden, dropout=dropouts_of(settings), norm=settings.head_norm
-        )
+        super().__init__(features, 2, **shape_of(settings))
         self.longest = LONGEST_ANSWER
         # Added to the score of no answer; fitted on dev and stored with the weights.
         self.register_buffer("threshold", torch.zeros(()))
@@ -55,10 +53,10 @@ class Answering(TextHead):
         """False: the units of all rows together need too much memory for a closed-form fit."""
         return False
 
-    def forward(self, features: Tensor, lengths: Tensor | None = None) -> Tensor:
-        """(S, U, F) and (S,) numbers of units -> scores of starts and ends (S, U, 2), 0 at padding."""
-        assert lengths is not None, "this head reads units"
-        units = Inside.of(lengths, features.shape[1])
+    def forward(self, features: Tensor, batch: Batch | None = None) -> Tensor:
+        """(S, U, F) -> scores of starts and ends (S, U, 2), 0 at padding."""
+        assert batch is not None, "this head reads units"
+        units = Inside.of(batch["unit_lengths"], features.shape[1])
         return units.put(super().forward(units.take(features)))
 
     def loss(self, outputs: Tensor, batch: Batch) -> Tensor:

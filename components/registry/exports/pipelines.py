@@ -122,7 +122,7 @@ def _refuse(classifier: TextClassifier, family: str, task: str | None) -> None:
     elif settings.pooling == "trained" and task == "text-classification" and _trained(classifier) is None:
         problem = "the pooling or the further layers of its sentence encoder have no counterpart in the exported module"
     elif task != "text-classification":
-        plain = settings.layers == "last" and not settings.head_hidden and model.features.mix is None
+        plain = settings.layers == "last" and not settings.head_hidden and not _scaled_blocks(model.head)
         if family in ("gpt", "xlnet"):
             problem = f"transformers reads another piece of a word than {family} does here"
         elif family == "modernbert":
@@ -130,7 +130,9 @@ def _refuse(classifier: TextClassifier, family: str, task: str | None) -> None:
         elif has(classifier.kind, "words") and settings.tagger != "linear":
             problem = f"tagger: {settings.tagger} has no counterpart in transformers"
         elif not plain:
-            problem = "transformers reads the last layer by one linear layer (layers: last, head_hidden: 0)"
+            problem = (
+                "transformers reads one layer by one linear layer (layers: last, head_hidden: 0, head_norm: fixed)"
+            )
     if problem:
         raise ConfigError(f"{problem}; `--format onnx` or container may express the model")
 
@@ -168,9 +170,16 @@ def affine_layers(head: nn.Module) -> list[Affine]:
     return [(weight.float(), bias.float()) for weight, bias in layers]
 
 
+def _scaled_blocks(head: nn.Module) -> list[int]:
+    """Widths of the blocks of features that the head scales to one length, which no linear layer expresses; else
+    empty."""
+    norm = getattr(head, "norm", None)
+    return norm.blocks if isinstance(norm, FixedNorm) and norm.unit > 0 else []
+
+
 def _normalising(norm: nn.Module) -> Affine | None:
-    """Scale (F,) and offset (F,) of a normalisation in evaluation; None if it changes nothing."""
-    if isinstance(norm, FixedNorm):
+    """Scale (F,) and offset (F,) of a normalisation in evaluation; None if it changes nothing, or is no affine map."""
+    if isinstance(norm, FixedNorm) and not norm.unit > 0:
         scale = 1 / norm.deviation.double()
         return scale, -norm.mean.double() * scale
     if isinstance(norm, BatchNorm):
@@ -211,10 +220,15 @@ def _sequence(
         "summary": summary,
         "widths": [head[0][0].shape[1], *(len(bias) for _, bias in head)],
         "mix": 0 if mix is None else len(mix.scores),
+        "blocks": _scaled_blocks(classifier.model.head),
     }
     result = {f"encoder.{key}": value for key, value in encoder.items()}
     for index, (weight, bias) in enumerate(head):
         result |= {f"head.{2 * index}.weight": weight, f"head.{2 * index}.bias": bias}
     if mix is not None:
         result["mix"] = (mix.gamma * mix.scores.softmax(0)).detach()
+    if config["headstart"]["blocks"]:
+        # The std of a block scales all of it, which its length does not keep.
+        assert isinstance(classifier.model.head, TextHead)
+        result["centre"] = classifier.model.head.norm.mean
     return result
