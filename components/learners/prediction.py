@@ -270,11 +270,13 @@ def _parsed(
     if table.fixed:
         _check_columns(path, table.names, task_io, columns, whole=True)
         table.refuse_ambiguous(path, columns.values())
-    for name, column in columns.items() if table.schema is not None else ():
-        kind, lists = table.schema.field(column).type, task_io.inputs[name] == "texts"
-        of_lists = lists and (pa.types.is_list(kind) or pa.types.is_large_list(kind))
-        if str(kind.value_type if of_lists else kind) not in TEXTS:
-            raise DataError(f"{path}: column {column!r} is {kind}, expected {'a list of texts' if lists else 'text'}")
+    if (schema := table.schema) is not None:
+        for name, column in columns.items():
+            kind, lists = schema.field(column).type, task_io.inputs[name] == "texts"
+            of_lists = lists and (pa.types.is_list(kind) or pa.types.is_large_list(kind))
+            if str(kind.value_type if of_lists else kind) not in TEXTS:
+                expected = "a list of texts" if lists else "text"
+                raise DataError(f"{path}: column {column!r} is {kind}, expected {expected}")
     for where, row in table.rows:
         where = row[place] if place else where
         try:

@@ -185,7 +185,7 @@ class TextClassifier(TaskClassifier):
     int8: bool = False
 
     @property
-    def members(self) -> Sequence[TextClassifier]:
+    def members(self) -> Sequence[TextClassifier]:  # type: ignore[override]
         return [self]
 
     @property

@@ -58,7 +58,8 @@ class FeatureTable:
     def take(self, rows: Iterable[int]) -> FeatureTable:
         """The rows with these indices, in this order; the vectors are shared."""
         chosen = list(rows)
-        return FeatureTable(*([part[row] for row in chosen] if part else [] for part in (self.rows, self.offsets)))
+        offsets = [self.offsets[row] for row in chosen] if self.offsets else ()
+        return FeatureTable([self.rows[row] for row in chosen], offsets)
 
     def averaged(self, groups: NDArray[np.int64]) -> FeatureTable:
         """One vector for each group: the mean of the vectors of its rows. (N,) group of each row, from 0, ascending."""

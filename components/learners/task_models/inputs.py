@@ -74,7 +74,7 @@ def encode_pairs(
     """Pairs of texts as one sequence with a delimiter, or as two (`reads_apart`); with `both_orders` and a causal
     encoder as two sequences with either text first (Radford et al. 2018, section 3.3)."""
     if reads_apart(settings, encoder):
-        sequences = [[(text,) for text in row] for row in rows]
+        sequences: list[list[Fields]] = [[(text,) for text in row] for row in rows]
     else:
         turned = both_orders and encoder.attention == "before"
         sequences = [[row, row[::-1]] if turned else [row] for row in rows]

@@ -105,9 +105,10 @@ class Features(nn.Module):
         self._unit_states = encoder.unit_states
         # Mean and maximum in float32.
         pools: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
-            "summary": encoder.summary, "lead": lead_mean, "trained": encoder.vectors_of
+            "summary": encoder.summary, "lead": lead_mean, "trained": encoder.vectors_of,
+            "mean": partial(pooled, pool="mean"), "max": partial(pooled, pool="max"),
         }  # fmt: skip
-        self._pools = [pools.get(name) or partial(pooled, pool=name) for name in self.poolings]
+        self._pools = [pools[name] for name in self.poolings]
         if len(widths) == 1 and self.layers in ("second_to_last", "sum", "sum_last_four", "concat_last_four"):
             raise ConfigError(
                 f"layers: {self.layers!r} needs layers above the embedding, and there are none; choose last"

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, nullcontext
 from functools import reduce
@@ -114,7 +114,7 @@ class Predictor:
         outputs."""
         return decided([(self, table)], answer or self.head.answers)
 
-    def outputs(self, table: FeatureTable, rows: Sequence[int]) -> tuple[Tensor, Batch]:
+    def outputs(self, table: FeatureTable, rows: Iterable[int]) -> tuple[Tensor, Batch]:
         """The outputs of the head for some rows, and their batch without targets."""
         batch = to_device(table.batch(rows), self.model.device)
         with torch.inference_mode():

@@ -229,6 +229,7 @@ def _sequence(
         result["mix"] = (mix.gamma * mix.scores.softmax(0)).detach()
     if config["headstart"]["blocks"]:
         # The std of a block scales all of it, which its length does not keep.
-        assert isinstance(classifier.model.head, TextHead)
-        result["centre"] = classifier.model.head.norm.mean
+        norm = classifier.model.head.norm
+        assert isinstance(norm, FixedNorm)
+        result["centre"] = norm.mean
     return result
