@@ -88,6 +88,23 @@ def make_norm(kind: Norm, features: int) -> nn.Module:
     return FixedNorm(features, kind)
 
 
+def scaled_blocks(head: nn.Module) -> list[int]:
+    """Widths of the blocks of features that a head scales to one length; empty if it does not."""
+    norm = getattr(head, "norm", None)
+    return norm.blocks if isinstance(norm, FixedNorm) and norm.unit > 0 else []
+
+
+def affine_of(norm: nn.Module) -> tuple[Tensor, Tensor] | None:
+    """Scale (F,) and offset (F,), float64, of a normalisation in evaluation; None if it changes nothing, or is no
+    affine map."""
+    if isinstance(norm, BatchNorm) and norm.running_mean is not None and norm.running_var is not None:
+        scale = norm.weight.detach().double() / (norm.running_var.double() + norm.eps).sqrt()
+        return scale, norm.bias.detach().double() - norm.running_mean.double() * scale
+    if not isinstance(norm, FixedNorm) or norm.unit > 0:
+        return None
+    return 1 / norm.deviation.double(), -norm.mean.double() / norm.deviation.double()
+
+
 #: Smallest probability of a teacher, whose logarithm is finite.
 LEAST = 1e-7
 
