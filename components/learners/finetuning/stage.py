@@ -146,8 +146,10 @@ def write_results_of(directory: Path, runs: Mapping[str, Sequence[Trained]], *, 
     named = ("dev", "test") if facts.selection == "dev" else ("test",)
     splits = {name: read_split(job.examples, name) for name in named}
     for start, of_start in runs.items():
-        # The budget of all rows is -1.
-        outputs = sorted(map(completed, of_start), key=lambda each: (each.fit.budget % 2**63, each.fit.seed))
+        # The budget of all rows is -1, and the largest.
+        outputs = sorted(
+            map(completed, of_start), key=lambda each: (each.fit.budget < 0, each.fit.budget, each.fit.seed)
+        )
         largest = [output for output in outputs if output.fit.budget == outputs[-1].fit.budget]
         part = directory / f"classifier{FROZEN if start.endswith(FROZEN) else ''}"
         temperature = _write_classifier(part, largest, facts={"task": job.task, "start": start})
