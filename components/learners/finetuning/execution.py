@@ -417,8 +417,9 @@ def notes(attempts: Sequence[Attempt]) -> list[str]:
     few, lines = sum(each.few for each in attempts), list[str]()
     beyond = f"more than auto.minutes ({way.settings.auto.minutes}) leaves"
     if out:
-        cost = f"it costs {max(out):.1f} minutes at a nominal speed"
-        lines.append(f"left out of {len(out)} of {count} run(s): {cost}, {beyond}")
+        lines.append(
+            f"left out of {len(out)} of {count} run(s): it costs {max(out):.1f} minutes at a nominal speed, {beyond}"
+        )
     if short:
         least, most = min(each.share for each in short), max(each.minutes for each in short)
         lines.append(
