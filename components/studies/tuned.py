@@ -22,7 +22,7 @@ from components.data.tasks.results import best_score
 from components.evaluation.aggregates import Scores, measured
 from components.learners.finetuning.execution import Trained, clear, train_all
 from components.learners.finetuning.fit import FinetuneJob
-from components.learners.finetuning.stage import fit_maker, own_ways
+from components.learners.finetuning.stage import fits_of, own_ways
 from components.learners.task_models.kinds import find_task
 from components.learners.task_models.model import TaskModel
 from components.settings.finetune import FinetuneSettings
@@ -84,7 +84,7 @@ class Learning:
             cluster=cluster,
         )
         trainings = {
-            way: [(fit_maker(job, changed)(self.data.labels, seed),) for seed in range(self.seeds)]
+            way: [(fit,) for fit in fits_of(job, changed, [(self.data.labels, seed) for seed in range(self.seeds)])]
             for way, changed in own_ways(job).items()
         }
         values = np.stack([score(trained) for (trained,) in train_all(trainings, title=name, cluster=cluster)])

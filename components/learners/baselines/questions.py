@@ -179,7 +179,7 @@ def by_overlap(training: Rows) -> list[Candidate]:
     """The sliding window; stop words are counted in all contexts of the train split. Labels decide the threshold
     only."""
     baseline = SlidingWindow.of(context for _, context in training.texts)
-    rows = training.deciding
+    rows = training.dev if training.folds is None else training.labelled
     baseline.fit(rows.fields, per_row(training.scoring, rows))
     return [Candidate.of(baseline, {"threshold": baseline.threshold})]
 

@@ -1,7 +1,7 @@
 """Words models that also learn from texts without labels: the train split and `data.unlabelled`.
 
 The features of a text are its latent semantic vector and the mean of its word vectors. Both are fitted once per seed on
-the texts of no row that the seed draws (`Free`), so no fold has read its rows, their copies or groups. A logistic
+the texts of no row that the seed draws (`Rows.free`), so no fold has read its rows, their copies or groups. A logistic
 regression on each learns from the labelled rows, and then in rounds from the pseudo-labels that both give to other
 texts. The model is the mean of their calibrated logits, which is linear in both vectors."""
 
@@ -10,8 +10,8 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from components.data.tasks.data import one_hot
-from components.learners.base import Candidate, Free, Rows
+from components.data.tasks.data import Fields, one_hot
+from components.learners.base import Candidate, Rows
 from components.learners.unlabelled.self_training import ROUNDS, Round, View, rounds
 from components.learners.words.classifier import WordsModel
 from components.learners.words.features import LatentFeatures
@@ -71,9 +71,9 @@ def _joined(of: Round, varying: NDArray[np.int64], usual: NDArray[np.float32], *
 
 
 @lru_cache(maxsize=MOST_SEEDS)
-def _fitted(free: Free, labels: int) -> tuple[LatentFeatures, tuple[Vectors, Vectors]]:
+def _fitted(free: tuple[Fields, ...], labels: int) -> tuple[LatentFeatures, tuple[Vectors, Vectors]]:
     """The features that are fitted on texts, and those of the texts that get pseudo-labels."""
-    texts = [fields[0] for fields in free.fields[:MOST_FITTED]]
+    texts = [fields[0] for fields in free[:MOST_FITTED]]
     semantics, means = dimensions_of(labels)
     features = LatentFeatures(LatentSemantics.fit(texts, dimensions=semantics), WordMeans.fit(texts, dimensions=means))
     return features, features.parts(texts[:MOST_TAUGHT])
