@@ -178,7 +178,7 @@ def read_by_head(model: TaskModel, table: FeatureTable) -> FeatureTable:
         return table
 
     def read(row: list[Vectors]) -> list[Vectors]:
-        vectors = [model.features.mixed(torch.from_numpy(each).to(model.device)) for each in row]
+        vectors = [model.features.mixed(torch.tensor(each, device=model.device)) for each in row]
         if model.combine is not None:
             vectors = list(model.combine(torch.stack(vectors), torch.zeros(len(row), dtype=torch.int64), None))
         return [each.cpu().numpy() for each in vectors]
