@@ -70,7 +70,7 @@ CORE_READERS = {
     "core.threads": PARALLEL,
     "builtin_data": PARALLEL,
     "learners.finetuning.fit": f"how many runs follow each other, for {LIMIT}",
-    "learners.task_models.fixed_batches": PARALLEL,
+    "learners.task_models.predictor": PARALLEL,
     "models.flair": PARALLEL,
     "pipeline.costs": "the machine that a duration belongs to",
     "registry.lineage": RECORDED,

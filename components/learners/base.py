@@ -6,13 +6,12 @@ cross-validation is `rows.without(fold)`.
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,14 +32,6 @@ class Fitted(Protocol):
         """The answers to N inputs; the answer to a row does not depend on the others."""
 
 
-@runtime_checkable
-class Tempering(Protocol):
-    """A fitted system whose probabilities can be calibrated."""
-
-    def tempered(self, temperature: float) -> Fitted:
-        """The system with its logits divided by a temperature."""
-
-
 @dataclass(frozen=True)
 class Candidate:
     """A system with one setting of its hyper-parameter."""
@@ -56,25 +47,6 @@ class Candidate:
     @cached_property
     def model(self) -> Fitted:
         return self.fit()
-
-
-@dataclass(frozen=True)
-class Free:
-    """Inputs of no row that the runs of a seed learn from or are judged on, of no copy and of no row of the same group.
-    What is fitted on them is the same for all folds and budgets of the seed.
-
-    Attributes:
-        key: digest of the inputs, by which two are equal.
-    """
-
-    key: bytes
-    fields: Sequence[Fields] = field(compare=False, repr=False)
-
-    @classmethod
-    def of(cls, inputs: Mapping[bytes, Fields]) -> Free:
-        """The inputs with these digests, in the order of the digests."""
-        order = sorted(inputs)
-        return cls(hashlib.sha256(b"".join(order)).digest(), [inputs[key] for key in order])
 
 
 @dataclass(frozen=True, eq=False)
@@ -171,8 +143,8 @@ class Rows:
 
     @property
     def held_out(self) -> Split:
-        """The rows that are held out."""
-        return self.whole.take([] if self.held is None else self.drawn[self.held])
+        """The rows that are held out; dev if none are."""
+        return self.dev if self.held is None else self.whole.take(self.drawn[self.held])
 
     @cached_property
     def labelled(self) -> Split:
@@ -182,11 +154,6 @@ class Rows:
     def texts(self) -> list[Fields]:
         """All inputs, with labels or without."""
         return [parts for parts, key in self._inputs if key not in self.left_out]
-
-    @property
-    def deciding(self) -> Split:
-        """Labelled rows for a decision threshold; those of the budget if it has no others."""
-        return self.dev if self.folds is None else self.labelled
 
     @property
     def judged(self) -> tuple[str, Split]:
@@ -209,11 +176,15 @@ class Rows:
         return self.scoring.score(rows.fields, rows.targets, answers)
 
     @cached_property
-    def free(self) -> Free:
+    def free(self) -> tuple[Fields, ...]:
+        """Inputs, in the order of their digests, of no row that the runs of a seed learn from or are judged on, of no
+        copy and of no row of the same group. What is fitted on them is the same for all folds and budgets of the seed.
+        """
         if self.run is not self:
             return self.run.free
         belonging = self.whole.belonging(self.of_seed)
-        return Free.of({key: parts for parts, key in self._inputs if key not in belonging})
+        inputs = {key: parts for parts, key in self._inputs if key not in belonging}
+        return tuple(inputs[key] for key in sorted(inputs))
 
     @property
     def of_seed(self) -> NDArray[np.int64]:

@@ -90,15 +90,10 @@ def predict_rows(
 ) -> list[dict[str, Any] | None]:
     """The formatted answers to N inputs, in their order: the columns and outputs of the kind's `TaskIO`, or None for an
     input that is None because a part of it is missing."""
-    task_io = io_of(classifier)
-    answers: list[dict[str, Any] | None] = [None] * len(rows)
-    indices = [index for index, fields in enumerate(rows) if fields is not None]
-    inputs = [fields for fields in rows if fields is not None]
-    if inputs:
-        collected = classifier.answer(inputs, batch_size)
-        for index, fields, answer in zip(indices, inputs, collected, strict=True):
-            answers[index] = task_io.format(fields, answer, classifier.labels)
-    return answers
+    task_io, labels = io_of(classifier), classifier.labels
+    given = [fields for fields in rows if fields is not None]
+    answers = iter(classifier.answer(given, batch_size) if given else ())
+    return [None if fields is None else task_io.format(fields, next(answers), labels) for fields in rows]
 
 
 def check_files(source: Path, output: Path, *, task_io: TaskIO, columns: Mapping[str, str] | None) -> None:
@@ -123,10 +118,6 @@ def check_files(source: Path, output: Path, *, task_io: TaskIO, columns: Mapping
 def source_files(source: Path) -> list[Path]:
     """The files of an input: a file, FILE#MEMBER, a folder or a pattern."""
     return files_at(Path(str(source).partition("#")[0]))
-
-
-def all_rejected(source: Path, first: str) -> DataError:
-    return DataError(f"{source}: every row is rejected, the first because: {first}")
 
 
 @dataclass(frozen=True)
@@ -190,10 +181,9 @@ def predict_table(
             names the line.
     """
     task_io = io_of(classifier)
-    inputs = _inputs(task_io, part.columns)
     rows = empty = 0
     with open_output(part.output, table.names, task_io, part.schema or table.schema, header=part.header) as write:
-        parsed = _parsed(part.name, table, inputs, rejected=bad, place=part.place)
+        parsed = _parsed(part.name, table, task_io, part.columns, rejected=bad, place=part.place)
         for batch in _batches(parsed, part.batch_size):
             answers = predict_rows(classifier, [fields for _, fields in batch], batch_size=part.batch_size)
             names = {**task_io.columns, **(task_io.outputs if part.every_output else {})}
@@ -211,19 +201,13 @@ def schema_of(source: Path, span: Span, *, task_io: TaskIO, columns: Mapping[str
     table = open_stored(source, span)
     if table.schema is not None:
         return table.schema
-    first = next(_batches(_parsed(str(source), table, _inputs(task_io, columns), rejected=_ignore), ROWS), None)
+    # A bad row is reported by the part that contains it.
+    parsed = _parsed(str(source), table, task_io, columns or {}, rejected=lambda error, row: None)
+    first = next(_batches(parsed, ROWS), None)
     try:
         return None if first is None else pa.Table.from_pylist([row for row, _ in first]).schema
     except (pa.ArrowInvalid, pa.ArrowTypeError):
         return None  # the writer reports it
-
-
-def _ignore(error: DataError, row: Any) -> None:
-    """A bad row is reported by the part that contains it."""
-
-
-def _inputs(task_io: TaskIO, columns: Mapping[str, str] | None) -> _Inputs:
-    return _Inputs(task_io, {name: name for name in task_io.inputs} | dict(columns or {}))
 
 
 def not_read(fields: Fields) -> str:
@@ -266,44 +250,42 @@ def columns_of_data(path: Path, *, kind: str, source: TaskSource) -> dict[str, s
     return named or (dict(zip(inputs, texts, strict=True)) if len(texts) == len(inputs) else {})
 
 
-@dataclass(frozen=True)
-class _Inputs:
-    task_io: TaskIO
-    columns: Mapping[str, str]
-
-    def parse(self, row: Row, location: str) -> Fields | None:
-        """The input's parts in a row; None if one is missing. Raises DataError: a value has the wrong type."""
-        try:
-            return self.task_io.parse({name: row[column] for name, column in self.columns.items()})
-        except WrongValueError as error:
-            raise DataError(f"{location}: {self.columns[error.name]!r} {error.what}") from error
-
-    def check_columns(self, where: str, names: Sequence[str], *, whole: bool = False) -> None:
-        """Raise DataError if an input is missing, or a column of the predictions exists."""
-        if missing := [(name, column) for name, column in self.columns.items() if column not in names]:
-            name, column = missing[0]
-            hint = f"; name the column with --column {name}=COLUMN" if whole else ""
-            raise DataError(f"{where}: has no column {column!r}; found: {', '.join(names) or 'none'}{hint}")
-        if existing := [name for name in self.task_io.columns if name in names]:
-            raise DataError(f"{where}: already has a column {existing[0]!r}; rename it")
-
-
 Parsed = tuple[Row, Fields | None]
+#: Types of a column of texts.
+TEXTS = ("string", "large_string", "string_view")
 
 
-def _parsed(path: str, table: Rows, inputs: _Inputs, *, rejected: Rejected | None, place: str = "") -> Iterator[Parsed]:
-    """(row, input) of every row; the columns are checked first, in a file without fixed columns row by row."""
+def _parsed(
+    path: str,
+    table: Rows,
+    task_io: TaskIO,
+    columns: Mapping[str, str],
+    *,
+    rejected: Rejected | None,
+    place: str = "",
+) -> Iterator[Parsed]:
+    """(row, input) of every row, the input None if a part is missing; the columns are checked first, in a file without
+    fixed columns row by row."""
+    columns = {name: name for name in task_io.inputs} | dict(columns)
     if table.fixed:
-        inputs.check_columns(path, table.names, whole=True)
-        table.refuse_ambiguous(path, inputs.columns.values())
-    if table.schema is not None:
-        _check_types(path, table.schema, inputs)
+        _check_columns(path, table.names, task_io, columns, whole=True)
+        table.refuse_ambiguous(path, columns.values())
+    if (schema := table.schema) is not None:
+        for name, column in columns.items():
+            kind, lists = schema.field(column).type, task_io.inputs[name] == "texts"
+            of_lists = lists and (pa.types.is_list(kind) or pa.types.is_large_list(kind))
+            if str(kind.value_type if of_lists else kind) not in TEXTS:
+                expected = "a list of texts" if lists else "text"
+                raise DataError(f"{path}: column {column!r} is {kind}, expected {expected}")
     for where, row in table.rows:
         where = row[place] if place else where
         try:
             if not table.fixed:
-                inputs.check_columns(where, list(row))
-            fields = inputs.parse(row, where)
+                _check_columns(where, list(row), task_io, columns)
+            try:
+                fields = task_io.parse({name: row[column] for name, column in columns.items()})
+            except WrongValueError as error:
+                raise DataError(f"{where}: {columns[error.name]!r} {error.what}") from error
             if fields is not None and (what := not_read(fields)):
                 raise DataError(f"{where}: {what}")
         except DataError as error:
@@ -314,19 +296,16 @@ def _parsed(path: str, table: Rows, inputs: _Inputs, *, rejected: Rejected | Non
             yield row, fields
 
 
-def _check_types(path: str, schema: pa.Schema, inputs: _Inputs) -> None:
-    for name, column in inputs.columns.items():
-        kind, lists = schema.field(column).type, inputs.task_io.inputs[name] == "texts"
-        if not (_is_text(kind) or (lists and _is_list_of_text(kind))):
-            raise DataError(f"{path}: column {column!r} is {kind}, expected {'a list of texts' if lists else 'text'}")
-
-
-def _is_text(kind: pa.DataType) -> bool:
-    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind))
-
-
-def _is_list_of_text(kind: pa.DataType) -> bool:
-    return bool(pa.types.is_list(kind) or pa.types.is_large_list(kind)) and _is_text(kind.value_type)
+def _check_columns(
+    where: str, names: Sequence[str], task_io: TaskIO, columns: Mapping[str, str], *, whole: bool = False
+) -> None:
+    """Raise DataError if an input is missing, or a column of the predictions exists."""
+    for name, column in columns.items():
+        if column not in names:
+            hint = f"; name the column with --column {name}=COLUMN" if whole else ""
+            raise DataError(f"{where}: has no column {column!r}; found: {', '.join(names) or 'none'}{hint}")
+    if existing := [name for name in task_io.columns if name in names]:
+        raise DataError(f"{where}: already has a column {existing[0]!r}; rename it")
 
 
 def _batches(rows: Iterator[Parsed], size: int) -> Iterator[list[Parsed]]:

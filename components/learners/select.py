@@ -22,7 +22,7 @@ from components.data.scoring.base import Vectors
 from components.data.scoring.intervals import left_out
 from components.data.tasks.calibration import calibrated
 from components.data.tasks.data import Answer, Labels, Split
-from components.learners.base import Fitted, Learner, Rows, Tempering
+from components.learners.base import Fitted, Learner, Rows
 
 Option = TypeVar("Option")
 #: Training rows from which one fold alone chooses: it has enough rows to tell the candidates apart.
@@ -139,7 +139,8 @@ def predict(learner: Learner, rows: Rows) -> Predictions:
     choice = choose_of(rows, pooled)
     best, answers = result[left[choice.index]], choice.answers
     model, details = best.model, dict(best.details)
-    if isinstance(model, Tempering) and rows.scoring.shares:
+    # Of systems with probabilities.
+    if rows.scoring.shares and (tempered := getattr(model, "tempered", None)):
         temperature, answers = calibrated(rows.scoring, judged.targets, answers, folds=rows.folds)
-        model, details = model.tempered(temperature), details | {"temperature": temperature}
+        model, details = tempered(temperature), details | {"temperature": temperature}
     return Predictions({name: answers, "test": model.answers(rows.test.fields)}, rows.score(answers), details, model)

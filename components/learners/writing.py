@@ -5,7 +5,8 @@ from __future__ import annotations
 import csv
 import json
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, closing, contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
@@ -65,6 +66,28 @@ class Rejects:
                 self._path.unlink(missing_ok=True)
 
 
+@dataclass(frozen=True)
+class _Output:
+    """What a format writes: a file with the columns `names` of the rows and those that are `added`; `schema`: types of
+    the former, None: those of the first batch, without one text. `header`: whether the columns are named first."""
+
+    path: Path
+    names: list[str]
+    added: pa.Schema
+    schema: pa.Schema | None
+    header: bool
+
+    @property
+    def columns(self) -> list[str]:
+        return [*self.names, *self.added.names]
+
+    def check(self, rows: Sequence[Row]) -> None:
+        """Refuse rows with other columns."""
+        for row in rows:
+            if others := row.keys() - {*self.columns}:
+                raise _FormatError(f"a row has the column {min(others)!r}, which the first row does not have")
+
+
 @contextmanager
 def open_output(
     path: Path, names: Sequence[str], task_io: TaskIO, schema: pa.Schema | None, *, header: bool
@@ -78,27 +101,24 @@ def open_output(
         DataError: the file cannot be written, or its format cannot represent a row.
     """
     added = pa.schema([pa.field(name, _TYPES[value]) for name, value in task_io.columns.items()])
-    with ExitStack() as outer:
+    with ExitStack() as outer, ExitStack() as stack:
         with write_errors(path):
             path.parent.mkdir(parents=True, exist_ok=True)
             partial = outer.enter_context(partial_path(path))
-        with ExitStack() as stack:
-            with write_errors(path):
-                write = WRITTEN[path.suffix](stack, partial, list(names), added, schema, header)
+            write = WRITTEN[path.suffix](stack, _Output(partial, list(names), added, schema, header))
 
-            def write_rows(rows: list[Row]) -> None:
-                with write_errors(path):
-                    write(rows)
-
-            try:
-                yield write_rows
-            except BaseException:
-                with suppress(OSError):  # on a full disk, closing fails again
-                    stack.close()
-                raise
+        def write_rows(rows: list[Row]) -> None:
             with write_errors(path):
+                write(rows)
+
+        try:
+            yield write_rows
+        except BaseException:
+            with suppress(OSError):  # on a full disk, closing fails again
                 stack.close()
+            raise
         with write_errors(path):
+            stack.close()
             partial.replace(path)
 
 
@@ -118,28 +138,17 @@ class _FormatError(Exception):
     """A format with fixed columns cannot represent a row."""
 
 
-def _fit(rows: list[Row], columns: list[str]) -> list[Row]:
-    choices = set(columns)
-    for row in rows:
-        if row.keys() - choices:
-            name = min(row.keys() - choices)
-            raise _FormatError(f"a row has the column {name!r}, which the first row does not have")
-    return rows
-
-
-def _write_delimited(
-    stack: ExitStack, path: Path, names: list[str], added: pa.Schema, schema: pa.Schema | None, header: bool
-) -> Callable[[list[Row]], None]:
-    file = stack.enter_context(path.open("w", encoding="utf-8", newline=""))
-    columns = [*names, *added.names]
-    write_row = row_writer(file, **DIALECTS[path.suffix])
-    if header:
-        write_row(map(escaped, columns))
+def _write_delimited(stack: ExitStack, output: _Output) -> Callable[[list[Row]], None]:
+    file = stack.enter_context(output.path.open("w", encoding="utf-8", newline=""))
+    write_row = row_writer(file, **DIALECTS[output.path.suffix])
+    if output.header:
+        write_row(map(escaped, output.columns))
 
     def write(rows: list[Row]) -> None:
+        output.check(rows)
         try:
-            for row in _fit(rows, columns):
-                write_row(_cell(row.get(name, "")) for name in columns)
+            for row in rows:
+                write_row(_cell(row.get(name, "")) for name in output.columns)
         except csv.Error as error:
             raise _FormatError("a value contains a tab or a line break, which a tsv cannot represent") from error
 
@@ -150,50 +159,33 @@ def _cell(value: Any) -> Any:
     return json.dumps(value, ensure_ascii=False, default=str) if isinstance(value, list | dict) else escaped(value)
 
 
-def _write_jsonl(
-    stack: ExitStack, path: Path, names: list[str], added: pa.Schema, schema: pa.Schema | None, header: bool
-) -> Callable[[list[Row]], None]:
-    file = stack.enter_context(path.open("w", encoding="utf-8"))
+def _write_jsonl(stack: ExitStack, output: _Output) -> Callable[[list[Row]], None]:
+    file = stack.enter_context(output.path.open("w", encoding="utf-8"))
     return lambda rows: file.writelines(json.dumps(row, ensure_ascii=False, default=str) + "\n" for row in rows)
 
 
-class _ParquetWriter:
-    """Writes a parquet file with the types of the source, or of the first batch; without both, text."""
+def _write_parquet(stack: ExitStack, output: _Output) -> Callable[[list[Row]], None]:
+    writers: list[pq.ParquetWriter] = []
 
-    def __init__(self, path: Path, names: list[str], added: pa.Schema, schema: pa.Schema | None) -> None:
-        self._path = path
-        self._names = names
-        self._added = added
-        self._schema = schema
-        self._writer: pq.ParquetWriter | None = None
+    def writer(inferred: pa.Schema) -> pq.ParquetWriter:
+        if not writers:
+            given = inferred if output.schema is None else output.schema
+            kept = [field for field in given if field.name not in output.added.names]
+            schema = pa.schema([*kept, *output.added], metadata=given.metadata)
+            writers.append(stack.enter_context(pq.ParquetWriter(output.path, schema)))
+        return writers[0]
 
-    def __call__(self, rows: list[Row]) -> None:
-        columns = [*self._names, *self._added.names]
+    def write(rows: list[Row]) -> None:
+        output.check(rows)
         try:
-            if self._writer is None:
-                first = pa.Table.from_pylist(_fit(rows, columns)).schema
-                self._open(first if self._schema is None else self._schema)
-            assert self._writer is not None
-            self._writer.write_table(pa.Table.from_pylist(_fit(rows, columns), schema=self._writer.schema))
+            opened = writer(pa.Table.from_pylist(rows).schema)
+            opened.write_table(pa.Table.from_pylist(rows, schema=opened.schema))
         except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
             raise _FormatError(f"rows differ in their types ({error})") from error
 
-    def close(self) -> None:
-        if self._writer is None:
-            texts = pa.schema([pa.field(name, pa.string()) for name in self._names])
-            self._open(texts if self._schema is None else self._schema)
-        assert self._writer is not None
-        self._writer.close()
-
-    def _open(self, schema: pa.Schema) -> None:
-        local = [field for field in schema if field.name not in self._added.names]
-        self._writer = pq.ParquetWriter(self._path, pa.schema([*local, *self._added], metadata=schema.metadata))
-
-
-def _write_parquet(
-    stack: ExitStack, path: Path, names: list[str], added: pa.Schema, schema: pa.Schema | None, header: bool
-) -> Callable[[list[Row]], None]:
-    return stack.enter_context(closing(_ParquetWriter(path, names, added, schema)))
+    # A file without rows has its columns, too.
+    stack.callback(lambda: writer(pa.schema([pa.field(name, pa.string()) for name in output.names])))
+    return write
 
 
 #: Suffix -> writer.

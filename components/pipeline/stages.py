@@ -136,7 +136,6 @@ def _distils(
         encoder=encoder,
         output=output,
         group=text("{group}"),
-        distil=at("distil.{group}"),
         texts=texts,
         **given,
     )
@@ -353,8 +352,8 @@ STAGES: dict[str, Stage] = {
                 "{task}-{group}-{family}-{first}",
                 encoder="encoder/{family}/{first}",
                 output="finetuned/{task}/{family}-{start}",
-                student=text("{family}-{first}"),
                 taught="distilled/{task}/{group}",
+                teachers=at("distil.{group}.teachers"),
             ),
         ),
         metrics=False,

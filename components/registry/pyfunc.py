@@ -15,9 +15,6 @@ from components.learners.loading import load_model
 from components.learners.prediction import Classifier, predict_rows
 
 if TYPE_CHECKING:
-    from torch import Tensor
-
-    from components.models.base import Batch
     from components.models.encoder import Encoder
 
 #: Maximum pieces of a text that is embedded.
@@ -68,22 +65,13 @@ class ServedClassifier:
 def embed(encoder: Encoder, texts: Sequence[str | None]) -> list[list[float] | None]:
     """Text embeddings as the encoder was trained (`LanguageModel.vectors_of`), of at most `MAX_LENGTH` pieces,
     or as many as the model has positions."""
-    from components.learners.task_models.base import Encoded
-    from components.learners.task_models.inputs import encode_texts
-    from components.learners.task_models.model import run_over
+    from components.learners.task_models.inputs import encode_sequences
+    from components.learners.task_models.predictor import sentence_vectors
 
     filled = [index for index, text in enumerate(texts) if text is not None and text.strip()]
     vectors: list[list[float] | None] = [None] * len(texts)
-    if not filled:
-        return vectors
-
-    def pooled(batch: Batch) -> list[Tensor]:
-        hidden = encoder.model.hidden_states(batch["tokens"], batch["lengths"])
-        return list(encoder.model.vectors_of(hidden[-1], batch["lengths"]).cpu())
-
     room = min(MAX_LENGTH, encoder.model.max_tokens or MAX_LENGTH)
-    pieces = encode_texts([str(texts[index]) for index in filled], encoder.tokenizer, encoder.model, room)
-    encoded = [Encoded.of_texts([text]) for text in pieces]
-    for index, vector in zip(filled, run_over(pooled, encoder.model, encoded), strict=True):
+    encoded = encode_sequences([[(str(texts[index]),)] for index in filled], encoder.tokenizer, encoder.model, room)
+    for index, vector in zip(filled, sentence_vectors(encoder.model, encoded), strict=True):
         vectors[index] = vector.tolist()
     return vectors

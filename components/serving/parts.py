@@ -31,7 +31,6 @@ from components.learners.prediction import (
     Classifier,
     Part,
     Predicted,
-    all_rejected,
     check_files,
     predict_table,
     schema_of,
@@ -267,7 +266,7 @@ def _joined(parts: Sequence[Part], *, source: Path, output: Path, work: Path, op
     if done.rejected and not done.rows:
         first = next(mark["first"] for mark in marks if mark["first"])
         shutil.rmtree(work)
-        raise all_rejected(source, first)
+        raise DataError(f"{source}: every row is rejected, the first because: {first}")
     if rejects is not None:
         files = [work / UNREADABLE, *(part.rejects for part in parts if part.rejects is not None)]
         if bad := [file for file in files if file.exists()]:

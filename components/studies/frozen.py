@@ -15,12 +15,11 @@ from torch import Tensor
 from components.core.errors import ConfigError
 from components.data.scoring.base import Floats
 from components.data.tasks.data import Split
-from components.learners.task_models.fixed_batches import extract
 from components.learners.task_models.kinds import find_task
-from components.learners.task_models.model import TaskModel, states_of_pieces
+from components.learners.task_models.model import TaskModel
+from components.learners.task_models.predictor import extract
 from components.models.encoder import Encoder
 from components.settings.finetune import FinetuneSettings
-from components.tokenization.special import UNK
 
 #: Bounds of the logarithm of alpha / beta, for features whose largest singular value is 1.
 BOUNDS = (-30.0, 30.0)
@@ -43,7 +42,7 @@ def layer_vectors(encoder: Encoder, split: Split, *, kind: str, settings: Finetu
         raise ConfigError(
             f"{kind}: an input is longer than finetune.<family>.max_length; raise the limit for this study"
         )
-    widths = [layer.shape[-1] for layer in states_of_pieces([UNK], encoder.model)[0]]
+    widths = list(model.features.widths)
     return list(joined.split(widths * (joined.shape[1] // sum(widths)), dim=1))
 
 

@@ -18,7 +18,7 @@ from components.data.tasks.kinds import scoring_for
 from components.evaluation.aggregates import Scores, unit
 from components.learners.finetuning.execution import Trained, clear, train_all
 from components.learners.finetuning.fit import FinetuneJob
-from components.learners.finetuning.stage import fit_maker, own_ways
+from components.learners.finetuning.stage import fits_of, own_ways
 from components.reporting.evaluations import labels_at
 from components.settings.finetune import FinetuneSettings
 from components.settings.section import Start
@@ -86,7 +86,7 @@ class Labelled:
     def learned(self, job: FinetuneJob, seeds: int, score: Callable[[Trained], Floats], *, title: str) -> Scores:
         """Train on each of `seeds` samples of the train rows; `score` returns (1 + G,) values of a run."""
         trainings = {
-            way: [(fit_maker(job, settings)(self.labels, seed),) for seed in range(seeds)]
+            way: [(fit,) for fit in fits_of(job, settings, [(self.labels, seed) for seed in range(seeds)])]
             for way, settings in own_ways(job).items()
         }
         values = np.stack([score(trained) for (trained,) in train_all(trainings, title=title, cluster=job.cluster)])

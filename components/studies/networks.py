@@ -9,9 +9,10 @@ import torch
 
 from components.data.tasks.examples import read_split
 from components.data.tasks.results import best_score
+from components.learners.finetuning import stage
 from components.learners.finetuning.fit import Fit, fresh_encoder
 from components.learners.finetuning.runs import Run
-from components.learners.finetuning.stage import fit_maker, for_start
+from components.learners.finetuning.stage import for_start
 from components.learners.task_models.model import TaskModel
 from components.studies.frame import Outputs
 from components.studies.labelled import Labelled
@@ -33,9 +34,12 @@ def fits_of(
     # Nothing is kept of a network.
     cluster = {"cluster": outputs.params.cluster.model_copy(update={"checkpoint_seconds": math.inf})}
     jobs = {base: of.job(outputs, block, start, settings).model_copy(update=cluster) for base, of in data.items()}
-    makers = {base: fit_maker(job, settings) for base, job in jobs.items()}
     seeds = data["B"].facts.seeds
-    return [{base: make(data[base].labels, seed) for base, make in makers.items()} for seed in seeds]
+    fits = {
+        base: list(stage.fits_of(job, settings, [(data[base].labels, seed) for seed in seeds]))
+        for base, job in jobs.items()
+    }
+    return [dict(zip(fits, of_seed, strict=True)) for of_seed in zip(*fits.values(), strict=True)]
 
 
 def learn(

@@ -2,32 +2,29 @@
 
 from __future__ import annotations
 
-import json
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from components.core.artifacts import read_manifest
+from components.core.artifacts import json_of, read_manifest
 from components.data.tasks.calibration import calibrated, temperature_for, tempered
 from components.data.tasks.data import Split, mean_answers
 from components.data.tasks.examples import read_facts, read_split, run_folds
 from components.data.tasks.kinds import scoring_for
-from components.data.tasks.members import members_of
 from components.data.tasks.results import OUT_OF_FOLD, read_answers, read_averages
 from components.learners.abstention import FACT, thresholds_of
 from components.learners.finetuning.stage import finetune, fits_of
 from components.learners.task_models.classifier import load_classifier, load_members
-from components.registry.register import write_bundle
 
 pytestmark = pytest.mark.usefixtures("in_process", "few_pairs")
 SEEDS: dict[str, Any] = {"budgets": [3], "seeds": [0, 1, 2], "selection": "budget", "folds": 2}
 
 
 def config(output: Path) -> dict[str, Any]:
-    result: dict[str, Any] = json.loads((output / "classifier" / "config.json").read_text())
-    return result
+    return dict(json_of(output / "classifier" / "config.json"))
 
 
 @pytest.mark.parametrize("method", ["features", "finetune"])
@@ -36,7 +33,7 @@ def test_its_temperature_is_fitted_on_rows_that_no_member_has_learned_from(metho
     output = finetune(job)
     facts, train, test = read_facts(job.examples), read_split(job.examples, "train"), read_split(job.examples, "test")
     scoring, members = scoring_for(facts.kind, facts.labels), load_members(output / "classifier")
-    learned = [fit.rows().learned.tolist() for fit in sorted(fits_of(job, job.settings), key=_seed)]
+    learned = [fit.rows().learned.tolist() for fit in sorted(fits_of(job, job.settings), key=attrgetter("seed"))]
     kept = sorted(set().union(*learned))
     assert len(kept) > len(learned[0]), "the seeds draw different rows"
     by_member = []
@@ -62,10 +59,6 @@ def test_its_temperature_is_fitted_on_rows_that_no_member_has_learned_from(metho
         np.testing.assert_array_equal(answer, np.asarray(of_table, dtype=np.float32))
 
 
-def _seed(fit: Any) -> int:
-    return int(fit.seed)
-
-
 def test_rows_that_belong_to_what_a_member_has_read_are_left_out(make_job, monkeypatch):
     job = make_job("bert", "classification", source=SEEDS, method="features", head_penalties=[0.1], head_steps=50)
     train = read_split(job.examples, "train")
@@ -74,9 +67,13 @@ def test_rows_that_belong_to_what_a_member_has_read_are_left_out(make_job, monke
     assert 1 < len(common) < len(learned[0])
     # All rows belong together: only those that each member has predicted out of fold are left.
     asked: list[int] = []
-    monkeypatch.setattr("components.learners.finetuning.stage.calibrated", _counting(asked))
-    everything = frozenset(train.digests)
-    real = Split.belonging
+
+    def counted(scoring: Any, targets: Any, answers: Any, *, folds: Any) -> Any:
+        asked.append(len(targets))
+        return calibrated(scoring, targets, answers, folds=folds)
+
+    monkeypatch.setattr("components.learners.finetuning.stage.calibrated", counted)
+    everything, real = frozenset(train.digests), Split.belonging
     monkeypatch.setattr(
         Split, "belonging", lambda self, rows: everything if len(rows) == len(learned[0]) else real(self, rows)
     )
@@ -84,27 +81,9 @@ def test_rows_that_belong_to_what_a_member_has_read_are_left_out(make_job, monke
     assert asked[-1] == len(common)
 
 
-def _counting(asked: list[int]) -> Any:
-    def counted(scoring: Any, targets: Any, answers: Any, *, folds: Any) -> Any:
-        asked.append(len(targets))
-        return calibrated(scoring, targets, answers, folds=folds)
-
-    return counted
-
-
 def test_a_single_model_and_kinds_without_probabilities_have_none(make_job):
     single = finetune(make_job("bert", "classification", name="one", source=SEEDS | {"seeds": [0]}, method="features"))
     assert "members" not in config(single)
-    numbers = finetune(
-        make_job("bert", "regression", name="numbers", source=SEEDS | {"budgets": [6]}, method="features")
-    )
+    source = SEEDS | {"budgets": [6]}
+    numbers = finetune(make_job("bert", "regression", name="numbers", source=source, method="features"))
     assert "temperature" not in config(numbers)
-
-
-def test_seeds_with_the_same_frozen_encoder_store_it_once(make_job, tmp_path):
-    job = make_job("bert", "classification", source=SEEDS, method="features")
-    bundle = write_bundle(finetune(job) / "classifier", tmp_path / "bundle", kind="classifier")
-    assert len(members_of(bundle)) == 3
-    assert [path.relative_to(bundle).as_posix() for path in bundle.rglob("encoder")] == ["encoder"]
-    members = load_members(bundle)
-    assert len({id(member.encoder) for member in members}) == 1

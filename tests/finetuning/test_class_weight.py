@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import json
-from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -21,29 +18,28 @@ from components.learners.task_models.kinds.multilabel import MultilabelHead
 from components.learners.task_models.probe import HeadCandidate, HeadRows, solve_head
 from components.settings.tasks import TaskSource
 from tests.example_task import ROWS, rows, write_jsonl
-from tests.finetuning.interruption import contents, finish_interrupted, with_checkpoints
-
-from .test_crossvalidation import check
+from tests.finetuning.interruption import contents, finish_interrupted, learned, records_of, with_checkpoints
 
 pytestmark = pytest.mark.usefixtures("few_pairs")
 SKEWED = [0] * 20 + [1] * 6 + [2] * 4
 
 
-def features(count: int, width: int = 4) -> np.ndarray:
-    return np.random.default_rng(3).normal(size=(count, width)).astype(np.float32)
+def targets_of(labels: list[int]) -> list[np.ndarray]:
+    return [np.asarray([label], dtype=np.float64) for label in labels]
 
 
-def solve(head: Any, x: np.ndarray, targets: list[np.ndarray], weight: Any, *, penalty: float = 2.0) -> None:
+def solve(head: Any, count: int, targets: list[np.ndarray], weight: Any) -> np.ndarray:
+    """Solve the head on random features, which are returned."""
+    x = np.random.default_rng(3).normal(size=(count, 4)).astype(np.float32)
     rows = HeadRows(FeatureTable.of(x[:, None]), targets)
-    solve_head(head, rows=rows, candidate=HeadCandidate(None, penalty, weight=weight), steps=1000)
+    solve_head(head, rows=rows, candidate=HeadCandidate(None, 2.0, weight=weight), steps=1000)
+    return x
 
 
 @pytest.mark.parametrize("weight", ["none", "balanced"])
 def test_the_log_frequency_is_subtracted_from_the_regression(weight):
-    x, labels = features(30), np.asarray(SKEWED)
-    targets = [np.asarray([label], dtype=np.float64) for label in labels]
-    head = ClassificationHead(4, 4, norm="none")
-    solve(head, x, targets, weight)
+    head, labels = ClassificationHead(4, 4, norm="none"), np.asarray(SKEWED)
+    x = solve(head, 30, targets_of(SKEWED), weight)
     expected = LogisticRegression(C=1 / 2, tol=1e-8).fit(x, labels)
     prior = np.log([20 / 10, 6 / 10, 4 / 10]) if weight == "balanced" else 0.0
     np.testing.assert_allclose(head.output.weight[:3].detach(), expected.coef_, atol=2e-3)
@@ -55,10 +51,9 @@ def test_the_log_frequency_is_subtracted_from_the_regression(weight):
 
 
 def test_the_log_odds_of_each_of_several_labels_are_subtracted():
-    x, given = features(40), np.random.default_rng(5).random((40, 3)) < 0.2
+    given, head = np.random.default_rng(5).random((40, 3)) < 0.2, MultilabelHead(4, 3, norm="none")
     given[:, 2] = False
-    head = MultilabelHead(4, 3, norm="none")
-    solve(head, x, [np.flatnonzero(row).astype(np.float64) for row in given], "balanced")
+    x = solve(head, 40, [np.flatnonzero(row).astype(np.float64) for row in given], "balanced")
     for label in (0, 1):
         expected = LogisticRegression(C=1 / 2, tol=1e-8, max_iter=1000).fit(x, given[:, label])
         odds = given[:, label].sum() / (~given[:, label]).sum()
@@ -67,9 +62,8 @@ def test_the_log_odds_of_each_of_several_labels_are_subtracted():
     assert head.prior is not None and head.prior[2] == 0, "no row has the label"
 
 
-@pytest.mark.parametrize(
-    ("asked", "main", "labels", "expected"),
-    [
+def test_the_candidates_follow_from_the_metric_and_the_labels():
+    for asked, main, labels, expected in (
         ("auto", "macro_f1", SKEWED, ["balanced", "none"]),
         ("auto", "micro_f1", SKEWED, ["none", "balanced"]),
         ("auto", "accuracy", SKEWED, [None]),
@@ -78,14 +72,10 @@ def test_the_log_odds_of_each_of_several_labels_are_subtracted():
         ("auto", "macro_f1", [0, 0, 2, 2], [None]),
         ("balanced", "macro_f1", SKEWED, ["balanced"]),
         ("none", "macro_f1", SKEWED, [None]),
-    ],
-)
-def test_the_candidates_follow_from_the_metric_and_the_labels(asked, main, labels, expected):
-    targets = [np.asarray([label], dtype=np.float64) for label in labels]
-    rows = SimpleNamespace(run=SimpleNamespace(labelled=SimpleNamespace(targets=targets)))
-    fit: Any = SimpleNamespace(settings=SimpleNamespace(class_weight=asked), rows=lambda: rows)
-    assert weights_of(fit, ClassificationHead(4, 3), main) == expected
-    assert weights_of(fit, RegressionHead(4, 1), main) == [None]
+    ):
+        targets = targets_of(labels)
+        assert weights_of(asked, ClassificationHead(4, 3), targets, main=main) == expected
+        assert weights_of(asked, RegressionHead(4, 1), targets, main=main) == [None]
 
 
 @pytest.fixture
@@ -106,18 +96,9 @@ def skewed_job(make_job, tmp_path):
     return make
 
 
-def record_of(output: Path) -> dict[str, Any]:
-    (record,) = json.loads((output / "runs.json").read_text())
-    result: dict[str, Any] = record
-    return result
-
-
 @pytest.mark.parametrize("method", ["features", "contrastive", "finetune"])
 def test_weights_are_chosen_with_the_penalty(method, skewed_job, in_process):
-    job = skewed_job(method=method, head_penalties=[1.0, 100.0])
-    output = finetune(job)
-    check(job, output)
-    record = record_of(output)
+    record = learned(skewed_job(method=method, head_penalties=[1.0, 100.0]))
     assert set(record["penalties"]) == {"1.0", "100.0", "1.0 balanced", "100.0 balanced"}
     assert record["class_weight"] in ("none", "balanced")
     for each in (HeadCandidate("block", 1.0, True, "balanced"), HeadCandidate(None, 3.0)):
@@ -131,4 +112,4 @@ def test_an_interrupted_run_has_the_same_weights(skewed_job, in_process, monkeyp
     unbroken, broken = finetune(job("unbroken")), job("broken")
     assert finish_interrupted(broken, monkeypatch, every=2) > 1
     assert contents(broken.output) == contents(unbroken)
-    assert record_of(unbroken)["class_weight"] == "balanced"
+    assert records_of(unbroken)[0]["class_weight"] == "balanced"

@@ -5,7 +5,6 @@ All entries of both tables are tested; a new kind needs rows in `ROWS`.
 
 from __future__ import annotations
 
-import json
 from itertools import cycle, product
 from pathlib import Path
 from typing import Any
@@ -28,11 +27,16 @@ from components.models import FAMILIES
 from components.registry.drift.measurements import projection
 from components.registry.register import write_bundle
 from components.settings.systems import FROZEN
-from components.settings.training import Training
-from tests.finetuning.interruption import contents, finish_interrupted, with_checkpoints
+from tests.finetuning.interruption import (
+    BUDGET,
+    FAST,
+    contents,
+    finish_interrupted,
+    learned,
+    records_of,
+    with_checkpoints,
+)
 
-#: Training at which a head learns in a few steps.
-FAST = Training(rate=0.05, batch_size=4, precision="float32", schedule="slanted_triangular")
 #: How much probabilities may differ of a text that an LSTM of one direction computes as one row.
 ALONE = 1e-6
 
@@ -57,7 +61,7 @@ def test_every_family_learns_every_kind(family, kind, make_job, in_process):
     output = finetune(job)
     facts, test, dev = read_facts(job.examples), read_split(job.examples, "test"), read_split(job.examples, "dev")
     scoring = scoring_for(kind, facts.labels)
-    records = json.loads((output / "runs.json").read_text())
+    records = records_of(output)
     for record in records:
         key = (record["system"], record["budget"], record["seed"])
         actual = read_answers(output, "test")[key]
@@ -104,7 +108,6 @@ def extracted(directory: Path) -> list[Path]:
     return folders
 
 
-BUDGET = {"selection": "budget", "folds": 2}
 INTERRUPTED: list[tuple[str, str, dict[str, Any], dict[str, Any]]] = [
     *(("gpt", kind, {}, {"head_hidden": 4}) for kind in sorted(TASKS)),
     ("gpt", "tagging", {}, {"method": "features"}),
@@ -132,15 +135,12 @@ def test_an_interrupted_run_ends_bit_identical(family, kind, source, changes, ma
 
 @pytest.mark.parametrize("kind", sorted(TASKS))
 def test_on_a_frozen_encoder_linear_text_heads_are_fitted_in_closed_form_and_others_trained(kind, make_job, in_process):
-    output = finetune(make_job("ulmfit", kind, method="features", epochs=4, training=FAST, tagger="bilstm_crf"))
-    (record,) = json.loads((output / "runs.json").read_text())
-    solved = TASKS[kind].reads == "text"
+    record = learned(make_job("ulmfit", kind, method="features", epochs=4, training=FAST, tagger="bilstm_crf"))
+    solved, first, last = TASKS[kind].reads == "text", record["curve"][0], record["curve"][-1]
     assert ("penalty" in record) == solved
     assert [point["step"] for point in record["curve"]] == ([0] if solved else [0, 12])
-    if not solved:
-        first, last = record["curve"]
-        assert last["train_loss"] is not None and record["steps"] == 12
-        assert first["train_loss"] is None
+    assert first["train_loss"] is None and record["steps"] == last["step"]
+    assert (last["train_loss"] is None) == solved
 
 
 def test_the_recipe_of_ulmfit_learns(make_job, in_process, settings):
@@ -160,6 +160,6 @@ def test_the_recipe_of_ulmfit_learns(make_job, in_process, settings):
         "chunks_learned": 3,
         "training": training,
     }
-    (record,) = json.loads((finetune(make_job("ulmfit", "classification", **recipe)) / "runs.json").read_text())
+    record = learned(make_job("ulmfit", "classification", **recipe))
     assert "penalty" not in record and record["steps"] == 40
     assert record["curve"][0]["train_loss"] is None and record["curve"][-1]["train_loss"] < 0.2

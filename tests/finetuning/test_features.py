@@ -16,12 +16,12 @@ from components.core.artifacts import MANIFEST
 from components.core.errors import ArtifactError
 from components.data.tasks.examples import read_split
 from components.learners.finetuning import fit
-from components.learners.finetuning.stage import FinetuneJob, finetune, fit_maker
+from components.learners.finetuning.stage import FinetuneJob, finetune, fits_of
 from components.learners.task_models.features import VECTORS, FeatureTable, cached, read_by_head, trim
-from components.learners.task_models.fixed_batches import FixedBatches, extract
 from components.learners.task_models.heads import ClassificationHead
 from components.learners.task_models.kinds import TASKS
 from components.learners.task_models.model import TaskModel
+from components.learners.task_models.predictor import Predictor, extract
 from components.learners.task_models.probe import HeadRows, train_head
 from components.learners.task_models.sampler import collate
 from components.learners.ways import WAYS
@@ -35,19 +35,16 @@ ROWS = [[FIRST, SECOND], [THIRD], [FOURTH]]
 TABLE = FeatureTable(ROWS, [[each.astype(np.int64) for each in row] for row in ROWS])
 
 
-@pytest.mark.parametrize(
-    ("changes", "given", "rate"),
-    [
+def test_a_linear_head_alone_does_not_learn_at_the_rate_of_an_encoder():
+    for changes, given, rate in (
         ({}, 1e-4, 0.01),
         ({"tagger": "crf"}, 1e-4, 0.01),
         ({"tagger": "bilstm_crf"}, 1e-4, 1e-4),
         ({"head_hidden": 8}, 1e-4, 1e-4),
         ({}, 0.05, 0.05),
-    ],
-)
-def test_a_linear_head_alone_does_not_learn_at_the_rate_of_an_encoder(changes, given, rate):
-    settings = FinetuneSettings(training=Training(rate=given, batch_size=8), method="features", **changes)
-    assert WAYS["features"].training(settings).rate == rate
+    ):
+        settings = FinetuneSettings(training=Training(rate=given, batch_size=8), method="features", **changes)
+        assert WAYS["features"].training(settings).rate == rate
 
 
 def test_a_batch_contains_the_vectors_of_its_rows_in_order():
@@ -73,31 +70,49 @@ def test_a_selection_of_rows_is_a_table():
     assert texts.take(np.asarray([2, 0])).batch(np.asarray([1]))["features"].flatten().tolist() == [0, 1]
 
 
+TEXTS = [("the old apple",), ("zinc",), ("a red goat is here 7",)]
+PAIRS = [("the apple", "a pear"), ("iron", "zinc is here")]
+CHOICES = [("the apple", "is red", "a goat"), ("iron", "zinc", "gold", "plum is here")]
+WORDS = [("the", "apple", "1234"), ("iron",), ("red", "goat")]
+
+
 @pytest.mark.parametrize(
-    ("kind", "family", "rows"),
+    ("kind", "family", "rows", "mixes"),
     [
-        ("classification", "bert", [("the old apple",), ("zinc",), ("a red goat is here 7",)]),
-        ("pair", "ulmfit", [("the apple", "a pear"), ("iron", "zinc is here")]),
-        ("similarity", "gpt", [("the apple", "a pear"), ("iron", "zinc is here")]),
-        ("choice", "bert", [("the apple", "is red", "a goat"), ("iron", "zinc", "gold", "plum is here")]),
-        ("tagging", "bert", [("the", "apple", "1234"), ("iron",), ("red", "goat")]),
+        ("classification", "bert", TEXTS, False),
+        ("pair", "ulmfit", PAIRS, False),
+        ("similarity", "gpt", PAIRS, False),
+        ("choice", "bert", CHOICES, False),
+        ("tagging", "bert", WORDS, False),
+        ("classification", "gpt", TEXTS, True),
+        ("similarity", "gpt", PAIRS, True),
+        ("tagging", "gpt", WORDS, True),
     ],
 )
-def test_features_equal_the_inputs_of_the_head(kind, family, rows, make_encoder, settings, tmp_path):
-    encoder = load_encoder(make_encoder(family))
-    model = TaskModel(encoder.model, task=TASKS[kind], settings=settings, labels=["O", "B-x"]).eval()
-    encoded = TASKS[kind].encode(rows, encoder.tokenizer, encoder.model, settings)
-    in_memory = extract(model, encoded)
-    on_disk = cached(tmp_path, "key", lambda: FixedBatches(model).tables(encoded))
+def test_features_equal_the_inputs_of_the_head(kind, family, rows, mixes, make_encoder, settings, tmp_path):
+    """A mix of layers is trained on the fixed features of all of them."""
+    encoder, task = load_encoder(make_encoder(family)), TASKS[kind]
+    settings = settings.model_copy(update={"layers": "mix", "pooling": "mean"} if mixes else {})
+    model = TaskModel(encoder.model, task=task, settings=settings, labels=["O", "B-x"]).eval()
+    encoded = task.encode(rows, encoder.tokenizer, encoder.model, settings)
+    in_memory, on_disk = extract(model, encoded), cached(tmp_path, "key", lambda: Predictor(model).tables(encoded))
     assert torch.equal(in_memory.matrix(), on_disk.matrix())
     assert str(in_memory.offsets) == str(on_disk.offsets)
+    if mixes:
+        assert in_memory.matrix().shape[1] == 3 * encoder.model.config.width, "embedding and two layers, concatenated"
+        assert model.features.mix is not None
+        with torch.no_grad():
+            model.features.mix.scores.copy_(torch.tensor([0.3, -1.0, 2.0]))
+            model.features.mix.gamma.fill_(1.7)
+    read = read_by_head(model, on_disk)
+    assert len(read) == len(rows)
     for index, row in enumerate(encoded):
-        batch = on_disk.batch(np.asarray([index]))
         with torch.inference_mode():
             expected = model.vectors(collate([row]))
-        for actual, wanted, units in zip(batch["features"], expected, row.units * len(expected), strict=False):
+        actual = read.batch(np.asarray([index]))["features"]
+        for single, wanted, units in zip(actual, expected, row.units * len(expected), strict=False):
             real = len(units) if kind == "tagging" else None
-            torch.testing.assert_close(actual[:real], wanted[:real], atol=1e-5, rtol=1e-5)
+            torch.testing.assert_close(single[:real], wanted[:real], atol=1e-5, rtol=1e-5)
     # They can be inputs of training.
     (torch.nn.Linear(on_disk.matrix().shape[1], 1)(on_disk.matrix()).sum()).backward()
 
@@ -113,6 +128,9 @@ def refuse() -> list[FeatureTable]:
 
 
 def test_a_table_is_computed_once(tmp_path):
+    with pytest.raises(AssertionError):
+        cached(tmp_path, "a", refuse)
+    assert not list(tmp_path.iterdir()), "a failed computation leaves no files"
     assert cached(tmp_path, "a", table(1.0)).matrix().tolist() == [[1.0]] * 4
     assert cached(tmp_path, "a", refuse).matrix().tolist() == [[1.0]] * 4
     assert cached(tmp_path, "b", table(2.0)).matrix()[0].item() == 2.0
@@ -187,12 +205,12 @@ def counted_extractions(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """The number of rows of each extraction from now on."""
     read: list[int] = []
 
-    class Counted(fit.FixedBatches):
+    class Counted(fit.Predictor):
         def tables(self, encoded, **named):
             read.append(len(encoded))
             return super().tables(encoded, **named)
 
-    monkeypatch.setattr(fit, "FixedBatches", Counted)
+    monkeypatch.setattr(fit, "Predictor", Counted)
     return read
 
 
@@ -211,10 +229,10 @@ def test_all_budgets_seeds_and_heads_share_one_encoding_of_the_texts(job, nothin
 
 def test_rows_of_a_seed_and_a_budget_that_only_a_study_has_have_their_features(job):
     made = job("study")
-    training = fit_maker(made, made.settings)(3, 7)
+    (training,) = fits_of(made, made.settings, [(3, 7)])
     rows, whole = training.rows().drawn, read_split(made.examples, "train")
     model, tokenizer = fit.build(training)
-    expected = list(FixedBatches(model).tables(training.encode(model, tokenizer, whole.take(rows).fields)))
+    expected = list(Predictor(model).tables(training.encode(model, tokenizer, whole.take(rows).fields)))
     assert training.features("train", rows).matrix().equal(torch.cat([each.matrix() for each in expected]))
 
 
@@ -223,32 +241,6 @@ def test_random_encoders_share_no_features_between_seeds(job, nothing_learned, i
     finetune(job("scratch", trained=False, training=nothing_learned))
     assert read[:4] == [18, 12, 18, 12], "dev, and the larger budget, which holds the smaller, of each seed"
     assert read[4:] == [24, 24], "test of each seed, for both budgets"
-
-
-@pytest.mark.parametrize("kind", ["classification", "similarity", "tagging"])
-def test_a_mix_of_layers_is_trained_on_fixed_features(kind, make_encoder, settings, tmp_path):
-    rows = {
-        "classification": [("the old apple",), ("zinc",)],
-        "similarity": [("the apple", "a pear"), ("iron", "zinc is here")],
-        "tagging": [("the", "apple", "1234"), ("iron",)],
-    }[kind]
-    encoder = load_encoder(make_encoder("gpt"))
-    mixing = settings.model_copy(update={"layers": "mix", "pooling": "mean"})
-    model = TaskModel(encoder.model, task=TASKS[kind], settings=mixing, labels=["O", "B-x"]).eval()
-    encoded = TASKS[kind].encode(rows, encoder.tokenizer, encoder.model, mixing)
-    table = extract(model, encoded)
-    assert table.matrix().shape[1] == 3 * encoder.model.config.width, "embedding and two layers, concatenated"
-    assert model.features.mix is not None
-    with torch.no_grad():
-        model.features.mix.scores.copy_(torch.tensor([0.3, -1.0, 2.0]))
-        model.features.mix.gamma.fill_(1.7)
-    read = read_by_head(model, table)
-    assert len(read) == len(rows)
-    for index, row in enumerate(encoded):
-        with torch.inference_mode():
-            expected = model.vectors(collate([row]))
-        actual = read.batch(np.asarray([index]))["features"]
-        torch.testing.assert_close(actual, expected, atol=1e-5, rtol=1e-5)
 
 
 # Dropout of heads that are trained on features.
@@ -263,9 +255,3 @@ def test_a_head_is_trained_with_dropout():
     targets = [np.asarray([row % 2], dtype=np.float32) for row in range(6)]
     train_head(head, rows=HeadRows(table, targets), settings=Training(rate=0.1, batch_size=3), steps=2, seed=0)
     assert modes == [True, True]
-
-
-def test_a_failed_computation_leaves_no_files(tmp_path):
-    with pytest.raises(AssertionError):
-        cached(tmp_path, "a", refuse)
-    assert not list(tmp_path.iterdir())

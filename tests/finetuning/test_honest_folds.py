@@ -9,13 +9,12 @@ import pytest
 import torch
 from torch import Tensor
 
-from components.data.ingestion.unlabelled import UnlabelledJob, unlabelled
 from components.data.tasks.data import Split
 from components.data.tasks.examples import ExamplesJob, examples, read_facts, read_split
 from components.learners.base import Rows
 from components.learners.baselines import baselines_of
-from components.learners.finetuning.execution import Heads, choose_heads, judging
-from components.learners.finetuning.fit import FinetuneJob, Fit
+from components.learners.finetuning.execution import choose_heads, judging
+from components.learners.finetuning.fit import FinetuneJob
 from components.learners.finetuning.runs import Member, execute
 from components.learners.finetuning.stage import fits_of
 from components.learners.task_models.model import cloned_state
@@ -103,22 +102,11 @@ WAYS: dict[str, dict[str, Any]] = {
 
 
 def job_of(make_job: Any, made: Path, kind: str, **changes: Any) -> FinetuneJob:
-    job = make_job("bert", kind, **changes)
-    texts = made.parent / "texts"
-    texts = unlabelled(
-        UnlabelledJob(task="things", key="x", examples=made, corpus=None, which="task", rows=4_000, output=texts)
-    )
-    return job.model_copy(update={"examples": made, "words": texts})
-
-
-def fold_of(job: FinetuneJob) -> Fit:
-    fits = tuple(fits_of(job, job.settings))
-    ((fit,), *_) = judging(fits, choose_heads(fits))
-    return fit
+    return make_job("bert", kind, **changes).model_copy(update={"examples": made})
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_ways_to_learn(way, tmp_path, make_job, in_process, cluster, monkeypatch):
+def test_ways_to_learn(way, tmp_path, make_job, in_process, monkeypatch):
     states: list[dict[str, Tensor]] = []
     real = Member.result
 
@@ -129,7 +117,8 @@ def test_ways_to_learn(way, tmp_path, make_job, in_process, cluster, monkeypatch
     monkeypatch.setattr(Member, "result", noted)
     for made in planted(tmp_path, "classification").values():
         job = job_of(make_job, made, "classification", **WAYS[way])
-        execute((fold_of(job),))
+        fits = tuple(fits_of(job, job.settings))
+        execute(judging(fits, [heads for heads, _ in choose_heads(fits)])[0])
     single, other = states
     assert single.keys() == other.keys()
     assert all(torch.equal(single[name], other[name]) for name in single)
@@ -137,15 +126,10 @@ def test_ways_to_learn(way, tmp_path, make_job, in_process, cluster, monkeypatch
 
 def test_no_task_of_a_group_reads_the_rows_of_another(tmp_path, make_job):
     """Both tasks have the same texts, whose folds differ."""
-    fits = []
-    for number, kind in enumerate(("classification", "multilabel")):
-        made = write(tmp_path / str(number), kind, given())
-        fits += fits_of(job := job_of(make_job, made, kind), job.settings)
-    for fold in judging(tuple(fits), [Heads()] * 2):
-        held: set[bytes] = set()
-        learned: set[bytes] = set()
-        for single in fold:
-            actual = single.rows()
-            held |= {*actual.held_out.digests}
-            learned |= {*actual.labelled.digests}
+    jobs = [job_of(make_job, write(tmp_path / kind, kind, given()), kind) for kind in ("classification", "multilabel")]
+    fits = tuple(fit for job in jobs for fit in fits_of(job, job.settings))
+    for fold in judging(fits, [{}, {}]):
+        rows = [single.rows() for single in fold]
+        held = {digest for each in rows for digest in each.held_out.digests}
+        learned = {digest for each in rows for digest in each.labelled.digests}
         assert held and learned and not held & learned

@@ -4,7 +4,6 @@ Every entry of `BASELINES` and `WAYS` is tested with every kind of task that it 
 teachers, in `test_distil.py`.
 """
 
-import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import get_args
@@ -17,7 +16,6 @@ from torch import nn
 from components.core.artifacts import read_manifest
 from components.data.tasks.examples import read_facts, read_split
 from components.data.tasks.kinds import scoring_for
-from components.data.tasks.members import encoder_of, members_of
 from components.data.tasks.results import OUT_OF_FOLD, read_answers, read_averages
 from components.learners.baselines import baselines_of, stage
 from components.learners.baselines.stage import BaselineJob, baseline
@@ -31,10 +29,9 @@ from components.learners.words.classifier import FORM, form_of
 from components.models.encoder import load_encoder
 from components.settings.contrastive import ContrastiveSettings
 from components.settings.finetune import Way as WayName
-from components.settings.training import Training
 from components.training.optim import ParameterGroup, decayed
+from tests.finetuning.interruption import FAST, learned, records_of
 
-FAST = Training(rate=0.05, batch_size=4, precision="float32", schedule="slanted_triangular")
 BUDGETS = {"classification": 3, "pair": 3}
 
 
@@ -69,7 +66,7 @@ def test_it_learns_within_its_budget_and_is_served_as_scored(kind, learner, lear
     output = learn(kind, learner, "first")
     examples = tmp_path / f"examples-{kind}"
     facts, train, test = read_facts(examples), read_split(examples, "train"), read_split(examples, "test")
-    scoring, records = scoring_for(kind, facts.labels), json.loads((output / "runs.json").read_text())
+    scoring, records = scoring_for(kind, facts.labels), records_of(output)
     assert [record["seed"] for record in records] == [0, 1]
     answers, folds = read_answers(output, "test"), read_answers(output, OUT_OF_FOLD)
     for record in records:
@@ -108,13 +105,8 @@ class Biases(Way):
 def test_a_new_way_is_one_class(make_job, in_process, monkeypatch):
     monkeypatch.setitem(WAYS, "finetune", Biases())
     job: FinetuneJob = make_job("bert", "classification", evaluations=3, epochs=20, head_steps=0, training=FAST)
-    output = finetune(job)
-    (record,) = json.loads((output / "runs.json").read_text())
-    assert record["steps"] == 60
+    assert learned(job)["steps"] == 60
     before = load_encoder(job.encoder).model.state_dict()
-    after = load_encoder(encoder_of(members_of(output / "classifier")[0]), part=True).model.state_dict()
+    after = load_classifier(job.output / "classifier").encoder.state_dict()
     changed = {name for name in before if not torch.equal(before[name], after[name])}
     assert changed and all(name.endswith("bias") for name in changed)
-    test = read_split(job.examples, "test").fields
-    classifier = load_classifier(output / "classifier")
-    np.testing.assert_equal(classifier.answer(test), list(read_answers(output, "test")["bert-adapted", -1, 0]))

@@ -2,13 +2,11 @@
 
 import json
 
-import numpy as np
 import pytest
 
 from components.core.errors import DataError
 from components.data.tasks.examples import ExamplesJob, examples, read_facts, read_split
-from components.data.tasks.kinds import KINDS, promotion_metrics, scoring_for
-from components.data.tasks.results import read_answers
+from components.data.tasks.kinds import KINDS, promotion_metrics
 from components.learners.baselines.stage import BaselineJob, baseline
 from components.learners.finetuning.stage import finetune
 from components.learners.prediction import Predicted
@@ -16,6 +14,7 @@ from components.learners.task_models.classifier import load_classifier
 from components.learners.task_models.kinds import TASKS
 from components.settings.tasks import TaskSource
 from tests.example_task import ROWS, write_jsonl
+from tests.finetuning.interruption import learned, records_of
 from tests.inference.files import predict_file
 
 KIND = "truth"
@@ -31,22 +30,15 @@ def _entries(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("method", ["finetune", "features"])
 def test_it_is_read_fine_tuned_scored_and_served(method, make_job, in_process):
     job = make_job("ulmfit", KIND, method=method)
-    output = finetune(job)
-    facts, dev, test = read_facts(job.examples), *(read_split(job.examples, name) for name in ("dev", "test"))
+    facts, dev = read_facts(job.examples), read_split(job.examples, "dev")
     assert (facts.kind, facts.labels, dev.targets[0].tolist()) == (KIND, [], [0.0])
-    (record,) = json.loads((output / "runs.json").read_text())
+    record = learned(job)
     assert record["score"] == "accuracy" and "penalty" in record
-    (on_dev,) = read_answers(output, "dev").values()
-    best = max(point["accuracy"] for point in record["curve"])
-    assert scoring_for(KIND).score(dev.fields, dev.targets, on_dev) == {"accuracy": pytest.approx(best)}
-    (on_test,) = read_answers(output, "test").values()
-    served = load_classifier(output / "classifier").answer(test.fields)
-    np.testing.assert_allclose(np.stack(served), np.stack(on_test), atol=1e-4)
 
 
 def test_it_has_the_constant_baseline(make_task, tmp_path):
     output = baseline(BaselineJob(examples=make_task(KIND), output=tmp_path / "baselines"))
-    (record,) = json.loads((output / "runs.json").read_text())
+    (record,) = records_of(output)
     assert record["system"] == "most-frequent" and record["curve"][0]["accuracy"] == pytest.approx(2 / 3)
 
 

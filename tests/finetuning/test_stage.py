@@ -7,37 +7,55 @@ import os
 import signal
 import subprocess
 import sys
-import textwrap
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-from components.core.artifacts import read_manifest
+from components.core.artifacts import json_of, read_manifest
 from components.core.errors import ArtifactError
 from components.core.measurements import FILE, Lines, points_of
 from components.data.tasks.examples import read_split
 from components.data.tasks.results import read_averages
-from components.learners.finetuning import runs
+from components.learners.finetuning import execution, runs
 from components.learners.finetuning.stage import FinetuneJob, finetune
 from components.learners.task_models.classifier import load_classifier, load_members
 from components.models.encoder import architecture_of
 from components.settings.cluster import ClusterSettings
 from components.settings.finetune import ScratchSettings
 from components.training.precision import product_size
-from tests.finetuning.interruption import contents, with_checkpoints
+from tests.finetuning.interruption import contents, records_of, with_checkpoints
 
 
 @pytest.fixture
-def make_job(make_things_job: Callable[..., FinetuneJob]) -> Callable[..., FinetuneJob]:
+def make_job(make_things_job: Callable[..., FinetuneJob], in_process: None) -> Callable[..., FinetuneJob]:
     return make_things_job
 
 
+@pytest.fixture
+def steps(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, Any]]:
+    """(state of the training, report) of every step from now on."""
+    noted, real = [], runs.train
+
+    def watched(state: Any, *arguments: Any, **named: Any) -> Iterator[Any]:
+        for report in real(state, *arguments, **named):
+            noted.append((state, report))
+            yield report
+
+    monkeypatch.setattr(runs, "train", watched)
+    return noted
+
+
+def rows_of(output: Path) -> list[dict[str, Any]]:
+    return pq.read_table(output / "runs.parquet").to_pylist()
+
+
 @pytest.mark.parametrize(("family", "method"), [("ulmfit", "finetune"), ("bert", "finetune"), ("word2vec", "features")])
-def test_every_family_is_fine_tuned_and_writes_all_files(family, method, make_job, in_process):
+def test_every_family_is_fine_tuned_and_writes_all_files(family, method, make_job):
     job = make_job(family, method=method)
     output = finetune(job)
     table = pq.read_table(output / "runs.parquet")
@@ -47,32 +65,23 @@ def test_every_family_is_fine_tuned_and_writes_all_files(family, method, make_jo
     np.testing.assert_allclose(probabilities.sum(1), 1, atol=1e-5)
     test = table.filter((np.asarray(table.column("split")) == "test") & (np.asarray(table.column("seed")) == 0))
     assert test.column("slice").to_pylist()[:4] == ["even", "even", "even", "odd"]
-    records = json.loads((output / "runs.json").read_text())
-    assert [(record["budget"], record["seed"], record["rows"]) for record in records] == [
-        (2, 0, 6),
-        (2, 1, 6),
-        (4, 0, 12),
-        (4, 1, 12),
-    ]
-    steps = [point["step"] for point in records[-1]["curve"]]
-    assert steps == ([0, 3, 6] if method == "finetune" else [0])
-    assert json.loads((output / "labels.json").read_text()) == ["animal", "fruit", "metal"]
-    metrics = json.loads((output / "metrics.json").read_text())
-    assert set(metrics) == {
-        f"{family}-adapted.{budget}.{name}" for budget in (2, 4) for name in ("dev_macro_f1", "seconds")
-    }
+    records = records_of(output)
+    sizes = [(record["budget"], record["seed"], record["rows"]) for record in records]
+    assert sizes == [(2, 0, 6), (2, 1, 6), (4, 0, 12), (4, 1, 12)]
+    assert [point["step"] for point in records[-1]["curve"]] == ([0, 3, 6] if method == "finetune" else [0])
+    assert json_of(output / "labels.json") == ["animal", "fruit", "metal"]
+    names = {f"{family}-adapted.{budget}.{name}" for budget in (2, 4) for name in ("dev_macro_f1", "seconds")}
+    assert set(json_of(output / "metrics.json")) == names
     assert not list(Path(job.cluster.storage).rglob("*.safetensors")), "what is finished needs no checkpoints"
 
-    classifier = load_classifier(output / "classifier")
     facts = read_manifest(output / "classifier").facts
-    assert facts["budget"] == 4
-    assert facts["seeds"] == [0, 1]
-    served = classifier.answer(read_split(job.examples, "test").fields)
+    assert (facts["budget"], facts["seeds"]) == (4, [0, 1])
+    served = load_classifier(output / "classifier").answer(read_split(job.examples, "test").fields)
     expected = read_averages(output, averages=True)[f"{family}-adapted"].answers
     np.testing.assert_array_equal(np.stack(served), np.stack(expected))
 
 
-def test_every_run_writes_its_curve_for_monitoring(make_job, in_process, tmp_path, monkeypatch):
+def test_every_run_writes_its_curve_for_monitoring(make_job, tmp_path, monkeypatch):
     without = finetune(make_job(name="without"))
     file = tmp_path / "measurements.jsonl"
     monkeypatch.setenv(FILE, json.dumps({"path": str(file)}))
@@ -83,7 +92,7 @@ def test_every_run_writes_its_curve_for_monitoring(make_job, in_process, tmp_pat
     quantities = ("loss", "rate", "gradient_norm", "tokens_per_second", "dev_macro_f1")
     pieces = [f"{budget} labels seed {seed}" for budget in (2, 4) for seed in (0, 1)]
     assert {point.key for point in points} == {f"{quantity}/{piece}" for quantity in quantities for piece in pieces}
-    for record in json.loads((output / "runs.json").read_text()):
+    for record in records_of(output):
         piece = f"{record['budget']} labels seed {record['seed']}"
         scores = {point.step: point.value for point in points if point.key == f"dev_macro_f1/{piece}"}
         assert scores == {point["step"]: point["macro_f1"] for point in record["curve"]}
@@ -91,67 +100,44 @@ def test_every_run_writes_its_curve_for_monitoring(make_job, in_process, tmp_pat
         assert steps == set(range(1, record["steps"] + 1))
 
 
-def test_scratch_initialises_by_seed_and_has_its_own_settings(make_job, in_process):
-    output = finetune(make_job(trained=False, head_steps=0, method="features"))
-    rows = pq.read_table(output / "runs.parquet").to_pylist()
-    by_seed = {
-        seed: [row["answer"] for row in rows if (row["seed"], row["budget"], row["split"]) == (seed, 4, "test")]
+def test_random_weights_differ_by_seed_have_their_own_settings_and_are_never_scored_frozen(make_job):
+    rows = rows_of(finetune(make_job(trained=False, head_steps=0, method="features", frozen=True)))
+    assert {row["system"] for row in rows} == {"ulmfit-scratch"}
+    first, second = (
+        [row["answer"] for row in rows if (row["seed"], row["budget"], row["split"]) == (seed, 4, "test")]
         for seed in (0, 1)
-    }
-    assert not np.allclose(by_seed[0], by_seed[1])
+    )
+    assert not np.allclose(first, second)
     job = make_job(trained=False, name="other", method="features", scratch=ScratchSettings(epochs=1))
-    records = json.loads((finetune(job) / "runs.json").read_text())
-    assert {record["steps"] for record in records if record["budget"] == 4} == {3}
+    assert {record["steps"] for record in records_of(finetune(job)) if record["budget"] == 4} == {3}
 
 
 @pytest.mark.parametrize(("trained", "expected"), [(True, 0.01), (False, 1.0)])
-def test_the_head_has_its_own_learning_rate(make_job, in_process, monkeypatch, trained, expected):
-    scales = []
-    real = runs.train
-
-    def looking(state, *arguments, **named):
-        head = {id(parameter) for parameter in state.model.head.parameters()}
-        scales.extend(g.scale for g in state.groups if head & {id(parameter) for parameter in g.parameters})
-        return real(state, *arguments, **named)
-
-    monkeypatch.setattr(runs, "train", looking)
+def test_the_head_has_its_own_learning_rate(make_job, steps, trained, expected):
     finetune(make_job(trained=trained, head_scale=0.01))
-    assert set(scales) == {expected}
+    heads = [({id(each) for each in state.model.head.parameters()}, state.groups) for state, _ in steps]
+    assert {g.scale for head, groups in heads for g in groups if head & {id(p) for p in g.parameters}} == {expected}
 
 
-def test_finetuning_keeps_the_penalty_of_the_fitted_head(make_job, in_process, monkeypatch):
-    losses = []
-    real = runs.train
-
-    def first_losses(state, *arguments, **named):
-        classifier = state.model
-        for report in real(state, *arguments, **named):
-            if report.step == 1:
-                losses.append((classifier.head.penalty, report.loss))
-            yield report
-
-    monkeypatch.setattr(runs, "train", first_losses)
+def test_finetuning_keeps_the_penalty_of_the_fitted_head(make_job, settings, steps):
     # Without dropout, with a rate of almost 0 and one batch per epoch: the first loss is the mean over all rows.
-    job = make_job(dropout=0.0, head_dropout=0.0, head_penalties=[30.0])
-    training = job.settings.training.model_copy(update={"rate": 1e-12, "batch_size": 100})
-    job = job.model_copy(update={"settings": job.settings.model_copy(update={"training": training})})
-    output = finetune(job)
-    penalties = [penalty for penalty, _ in losses]
+    training = settings.training.model_copy(update={"rate": 1e-12, "batch_size": 100})
+    finetune(make_job(dropout=0.0, head_dropout=0.0, head_penalties=[30.0], training=training))
+    first = [(state.model.head.penalty, report.loss) for state, report in steps if report.step == 1]
+    penalties = [penalty for penalty, _ in first]
     assert penalties == [pytest.approx(30 / 12)] * 2 + [pytest.approx(30 / 6)] * 2, "largest budget first"
     # Reported is cross entropy and penalty: more than the cross entropy of a head that knows nothing would be wrong.
-    assert all(0 < loss < np.log(3) + 1e-3 for _, loss in losses)
-    assert output.exists()
+    assert all(0 < loss < np.log(3) + 1e-3 for _, loss in first)
 
 
-def test_all_starts_have_the_precision_of_the_architecture(make_job, in_process, monkeypatch):
+def test_all_starts_have_the_precision_of_the_architecture(make_job, settings, monkeypatch):
     monkeypatch.setattr("components.training.precision.has_bf16", lambda device: True)
-    sizes = {}
+    sizes, training = {}, settings.training.model_copy(update={"precision": "auto"})
 
     def precision(name, *, trained=True):
-        job = make_job(name=name, trained=trained)
+        job = make_job(name=name, trained=trained, training=training)
         sizes[name] = product_size(architecture_of(job.encoder))
-        training = job.settings.training.model_copy(update={"precision": "auto"})
-        output = finetune(job.model_copy(update={"settings": job.settings.model_copy(update={"training": training})}))
+        output = finetune(job)
         assert not list(Path(job.cluster.storage).glob("*")), "nothing is kept for other starts"
         facts = [read_manifest(folder).facts["precision"] for folder in (output, output / "classifier")]
         assert facts == [load_members(output / "classifier")[0].precision] * 2
@@ -163,77 +149,61 @@ def test_all_starts_have_the_precision_of_the_architecture(make_job, in_process,
     assert len(set(sizes.values())) == 1
 
 
-def test_the_encoder_reads_no_split_twice_with_the_same_weights(make_job, in_process, monkeypatch):
-    real, answered = runs.answers, []
+def test_the_encoder_reads_no_split_twice_with_the_same_weights(make_job, monkeypatch):
+    answered = []
 
-    def counted(model, encoded, **named):
-        answered.append(len(encoded))
-        return real(model, encoded, **named)
-
-    class Counted(runs.FixedBatches):
+    class Counted(runs.Predictor):
         def answers(self, encoded, **named):
             answered.append(len(encoded))
             return super().answers(encoded, **named)
 
-    monkeypatch.setattr(runs, "answers", counted)
-    monkeypatch.setattr(runs, "FixedBatches", Counted)
+    monkeypatch.setattr(runs, "Predictor", Counted)
     job = make_job(epochs=4)
-    records = json.loads((finetune(job) / "runs.json").read_text())
+    records = records_of(finetune(job))
     learned = sum(record["best_step"] > 0 for record in records)
     assert 0 < learned < len(records)
     # Dev by the best weights is known; predictions of the initial weights are computed from features, also on test.
     assert sorted(answered) == [18] * job.settings.evaluations * len(records) + [24] * learned
 
 
-def test_finished_runs_are_not_done_again(make_job, in_process, monkeypatch):
-    job = make_job()
+def test_finished_runs_are_not_done_again(make_job, monkeypatch):
     real, executed = runs.execute, []
 
-    def fails_after_two(fits):
+    def breaks_off(fits):
         if len(executed) == 2:
+            executed.append("")
             raise KeyboardInterrupt
         executed.append(fits[0].key)
         return real(fits)
 
-    monkeypatch.setattr("components.learners.finetuning.execution.execute", fails_after_two)
+    monkeypatch.setattr(execution, "execute", breaks_off)
     with pytest.raises(KeyboardInterrupt):
-        finetune(job)
-    again: list[str] = []
-    monkeypatch.setattr(
-        "components.learners.finetuning.execution.execute", lambda fits: again.append(fits[0].key) or real(fits)
-    )
-    finetune(job)
-    assert len(again) == 2 and not set(again) & set(executed)
+        finetune(make_job())
+    finetune(make_job())
+    assert len(executed) == len(set(executed)) == 5
 
 
 @pytest.mark.slow
-def test_a_stage_killed_at_any_moment_ends_bit_identical(make_job, in_process, tmp_path):
+def test_a_stage_killed_at_any_moment_ends_bit_identical(make_job, tmp_path):
     unbroken = finetune(make_job(name="unbroken"))
-    job = make_job(name="killed")
-    storage = tmp_path / "elsewhere" / "store"
+    job, storage = make_job(name="killed"), tmp_path / "elsewhere" / "store"
     # A checkpoint after every step, so that the stage is killed in the middle of its runs.
     cluster = ClusterSettings(launcher="local", storage=str(storage))
     job = with_checkpoints(job.model_copy(update={"cluster": cluster}))
     (tmp_path / "job.json").write_text(job.model_dump_json())
     script = tmp_path / "stage.py"
     script.write_text(
-        textwrap.dedent(
-            """
-            import sys
-            from pathlib import Path
-            from components.learners.finetuning.stage import FinetuneJob, finetune
-
-            if __name__ == "__main__":
-                finetune(FinetuneJob.model_validate_json(Path(sys.argv[1]).read_text()))
-            """
-        )
+        "import sys\n"
+        "from pathlib import Path\n"
+        "from components.learners.finetuning.stage import FinetuneJob, finetune\n"
+        'if __name__ == "__main__":\n'
+        "    finetune(FinetuneJob.model_validate_json(Path(sys.argv[1]).read_text()))\n"
     )
     environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2]), "OMP_NUM_THREADS": "1"}
 
     def start():
-        return subprocess.Popen(
-            [sys.executable, str(script), str(tmp_path / "job.json")], env=environment, start_new_session=True
-        )
+        command = [sys.executable, str(script), str(tmp_path / "job.json")]
+        return subprocess.Popen(command, env=environment, start_new_session=True)
 
     def farthest():
         """The last step of all complete checkpoints."""
@@ -249,32 +219,22 @@ def test_a_stage_killed_at_any_moment_ends_bit_identical(make_job, in_process, t
     assert contents(job.output) == contents(unbroken)
 
 
-def test_an_encoder_with_another_tokenizer_is_refused(make_job, in_process):
+def test_an_encoder_with_another_tokenizer_is_refused(make_job):
     job = make_job()
     path = job.encoder / "tokenizer" / "tokenizer.json"
     path.write_text(path.read_text().replace("apple", "appel"))
-    manifest = json.loads((job.encoder / "manifest.json").read_text())
-    entry = manifest["files"]["tokenizer/tokenizer.json"]
+    entry = json_of(job.encoder / "manifest.json")["files"]["tokenizer/tokenizer.json"]
     assert entry["bytes"] == path.stat().st_size, "the same size: only its fingerprint tells"
     with pytest.raises(ArtifactError, match="tokenizer"):
         finetune(job)
     assert not job.output.exists()
 
 
-def test_the_frozen_encoder_is_scored_as_a_system(make_job, in_process):
-    both = pq.read_table(finetune(make_job(name="both", frozen=True)) / "runs.parquet").to_pylist()
-    alone = pq.read_table(finetune(make_job(name="alone", method="features")) / "runs.parquet").to_pylist()
-    tuned = pq.read_table(finetune(make_job(name="tuned")) / "runs.parquet").to_pylist()
-    assert {row["system"]: row["start"] for row in both} == {
-        "ulmfit-adapted": "adapted",
-        "ulmfit-adapted-frozen": "adapted-frozen",
-    }
-    frozen = [row for row in both if row["start"] == "adapted-frozen"]
+def test_the_frozen_encoder_is_scored_as_a_system(make_job):
+    both = rows_of(finetune(make_job(name="both", frozen=True)))
+    alone = rows_of(finetune(make_job(name="alone", method="features")))
+    starts = {"ulmfit-adapted": "adapted", "ulmfit-adapted-frozen": "adapted-frozen"}
+    assert {row["system"]: row["start"] for row in both} == starts
     names = {"system": "ulmfit-adapted", "start": "adapted"}
-    assert [row | names for row in frozen] == alone
-    assert [row for row in both if row["start"] == "adapted"] == tuned
-
-
-def test_random_weights_are_never_scored_frozen(make_job, in_process):
-    output = finetune(make_job(trained=False, frozen=True))
-    assert set(pq.read_table(output / "runs.parquet").column("system").to_pylist()) == {"ulmfit-scratch"}
+    assert [row | names for row in both if row["start"] == "adapted-frozen"] == alone
+    assert [row for row in both if row["start"] == "adapted"] == rows_of(finetune(make_job(name="tuned")))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from pathlib import Path
 
@@ -15,22 +14,21 @@ from components.core.artifacts import read_manifest
 from components.core.errors import ConfigError
 from components.data.tasks.examples import ExamplesJob, examples, read_split
 from components.data.tasks.results import read_averages
-from components.learners.finetuning.runs import JointModel, TaskMixture, shares
-from components.learners.finetuning.together import ShareJob, TogetherJob, share, together
+from components.learners.finetuning.together import ShareJob, TogetherJob, together
 from components.learners.task_models.base import Encoded
 from components.learners.task_models.classifier import load_classifier
 from components.learners.task_models.kinds import classification
 from components.learners.task_models.model import TaskModel
 from components.learners.task_models.sampler import ExampleSampler
+from components.learners.ways.base import TaskMixture, Way, shares
 from components.models.encoder import load_encoder
 from components.settings.cluster import ClusterSettings
 from components.settings.finetune import FinetuneSettings
 from components.settings.tasks import TaskSource
 from tests.example_task import rows, write_jsonl
-from tests.finetuning.interruption import contents, finish_interrupted, with_checkpoints
+from tests.finetuning.interruption import contents, finish_interrupted, records_of, with_checkpoints
 
 pytestmark = pytest.mark.usefixtures("in_process")
-Make = Callable[..., Path]
 
 
 def sampler_of(count: int, seed: int) -> ExampleSampler:
@@ -45,8 +43,8 @@ def test_tasks_are_sampled_by_size_and_temperature():
 
 
 def test_a_step_is_the_next_batch_of_its_task():
-    single = [sampler_of(10, 1), sampler_of(30, 2)]
-    mixture = TaskMixture(single, np.asarray([0.25, 0.75]), steps=400, seed=5)
+    single, probabilities = [sampler_of(10, 1), sampler_of(30, 2)], np.asarray([0.25, 0.75])
+    mixture = TaskMixture(single, probabilities, steps=400, seed=5)
     assert np.bincount(mixture.tasks).tolist()[0] == pytest.approx(100, abs=30)
     seen = [0, 0]
     for step in range(40):
@@ -64,10 +62,9 @@ def test_a_step_is_the_next_batch_of_its_task():
             assert torch.equal(ours["targets"], expected["targets"][rank::2])
         seen[task] += 1
     # Random access, independent of the number of steps.
-    longer = TaskMixture(single, np.asarray([0.25, 0.75]), steps=1000, seed=5)
+    longer = TaskMixture(single, probabilities, steps=1000, seed=5)
     assert torch.equal(longer.batch(39)["tokens"], batch["tokens"])
-    other = TaskMixture(single, np.asarray([0.25, 0.75]), steps=400, seed=6)
-    assert not np.array_equal(other.tasks, mixture.tasks)
+    assert not np.array_equal(TaskMixture(single, probabilities, steps=400, seed=6).tasks, mixture.tasks)
 
 
 def test_a_batch_has_gradients_for_its_head_and_the_encoder(make_encoder, settings):
@@ -76,7 +73,7 @@ def test_a_batch_has_gradients_for_its_head_and_the_encoder(make_encoder, settin
         TaskModel(encoder.model, task=classification.TASK, settings=settings, labels=labels)
         for labels in (["a", "b", "c"], ["even", "odd"])
     ]
-    whole = JointModel(models).eval()
+    whole = Way().trained(models)
     assert len(list(whole.parameters())) == len({id(p) for m in models for p in m.parameters()})
     batch = sampler_of(10, 1).batch(0)
     loss = whole.losses(batch | {"task": torch.tensor(1)}).loss
@@ -88,26 +85,28 @@ def test_a_batch_has_gradients_for_its_head_and_the_encoder(make_encoder, settin
 
 
 @pytest.fixture
-def tasks(task: Path, source: TaskSource, tmp_path: Path) -> dict[str, Path]:
-    """The task with three classes, and another task: whether the number in a text is even."""
-    folder = tmp_path / "parity"
-    for name, count, offset in (("train", 10, 300), ("dev", 5, 400), ("test", 6, 500)):
-        write_jsonl(folder / f"{name}.jsonl", rows(count, offset=offset))
-    other = source.model_copy(update={"path": str(folder), "label": "part", "slice": None, "budgets": [4, 8]})
-    actual = examples(ExamplesJob(task="parity", source=other, output=tmp_path / "examples-parity"))
-    return {"things": task, "parity": actual}
-
-
-@pytest.fixture
 def make_job(
-    tasks: dict[str, Path], make_encoder: Make, settings: FinetuneSettings, cluster: ClusterSettings, tmp_path: Path
+    task: Path,
+    source: TaskSource,
+    make_encoder: Callable[..., Path],
+    settings: FinetuneSettings,
+    cluster: ClusterSettings,
+    tmp_path: Path,
 ) -> Callable[..., TogetherJob]:
+    """make_job(name="out", trained=True, **settings) -> a job of the task with three classes, and of another one:
+    whether the number in a text is even."""
+    folder = tmp_path / "parity"
+    for split, count, offset in (("train", 10, 300), ("dev", 5, 400), ("test", 6, 500)):
+        write_jsonl(folder / f"{split}.jsonl", rows(count, offset=offset))
+    other = source.model_copy(update={"path": str(folder), "label": "part", "slice": None, "budgets": [4, 8]})
+    parity = examples(ExamplesJob(task="parity", source=other, output=tmp_path / "examples-parity"))
+
     def make(family: str = "ulmfit", *, name: str = "out", trained: bool = True, **changes: object) -> TogetherJob:
         return TogetherJob(
             group="both",
             family=family,
             start="adapted" if trained else "scratch",
-            examples=tasks,
+            examples={"things": task, "parity": parity},
             encoder=make_encoder(family, trained=trained),
             output=tmp_path / name,
             settings=settings.model_copy(update=changes),
@@ -118,49 +117,43 @@ def make_job(
     return make
 
 
-def test_every_task_gets_the_output_of_finetuning(make_job, tasks, tmp_path):
-    job, family = make_job("bert"), "bert"
+def test_every_task_gets_the_output_of_finetuning(make_job, tmp_path):
+    job = make_job("bert")
     output = together(job)
     assert not list(Path(job.cluster.storage).rglob("*.safetensors")), "what is finished needs no checkpoints"
-    for task, dev, test in (("things", 18, 24), ("parity", 15, 18)):
-        shared = share(ShareJob(task=task, together=output, output=tmp_path / "shared" / task))
-        manifest = read_manifest(shared, kind="finetuned", verify=True)
-        assert (
-            manifest.facts["system"] == f"{family}-adapted-with-both" and manifest.facts["start"] == "adapted-with-both"
-        )
-        assert manifest.facts["examples"] == read_manifest(tasks[task]).facts["digests"]
+    # Budgets 2 and 4 of one task are paired with 4 and 8 of the other.
+    for task, dev, test, few, sizes in (("things", 18, 24, 2, [6, 12]), ("parity", 15, 18, 4, [8, 16])):
+        shared = together(ShareJob(task=task, together=output, output=tmp_path / "shared" / task))
+        facts = read_manifest(shared, kind="finetuned", verify=True).facts
+        assert (facts["system"], facts["start"]) == ("bert-adapted-with-both", "adapted-with-both")
+        assert facts["examples"] == read_manifest(job.examples[task]).facts["digests"]
         table = pq.read_table(shared / "runs.parquet").to_pylist()
-        # Budgets 2 and 4 of one task are paired with 4 and 8 of the other.
-        few, many = (2, 4) if task == "things" else (4, 8)
-        assert {(row["budget"], row["seed"]) for row in table} == {(few, 0), (few, 1), (many, 0), (many, 1)}
+        trained = [(budget, seed) for budget in (few, 2 * few) for seed in (0, 1)]
+        assert {(row["budget"], row["seed"]) for row in table} == set(trained)
         assert len(table) == 4 * (dev + test) + test, "runs x (dev + test rows), and the average on test"
-        records = json.loads((shared / "runs.json").read_text())
-        assert [(record["budget"], record["seed"]) for record in records] == [(few, 0), (few, 1), (many, 0), (many, 1)]
+        records = records_of(shared)
+        assert [(record["budget"], record["seed"]) for record in records] == trained
         # 12 rows of three classes and 16 of two: three and four steps per epoch, two epochs.
         assert [point["step"] for point in records[-1]["curve"]] == [0, 7, 14]
-        assert [record["rows"] for record in records[1:3]] == ([6, 12] if task == "things" else [8, 16])
-        classifier = load_classifier(shared / "classifier")
-        facts = read_manifest(shared / "classifier").facts
-        served = classifier.answer(read_split(tasks[task], "test").fields)
-        assert facts["budget"] == many
+        assert [record["rows"] for record in records[1:3]] == sizes
+        stored = read_manifest(shared / "classifier").facts
+        served = load_classifier(shared / "classifier").answer(read_split(job.examples[task], "test").fields)
         (average,) = read_averages(shared, averages=True).values()
-        assert (average.budget, average.seeds) == (many, facts["seeds"])
+        assert (average.budget, average.seeds) == (stored["budget"], stored["seeds"]) == (2 * few, [0, 1])
         # A card adds in another order.
         np.testing.assert_allclose(np.stack(served), np.stack(average.answers), rtol=0, atol=1e-5)
 
 
-def test_an_interrupted_run_ends_bit_identical(make_job, monkeypatch, tmp_path):
-    def job(name):
-        made = make_job(name=name, epochs=4, lm_weight=0.3, unfreeze_epochs=0.5)
-        return with_checkpoints(made)
-
-    unbroken, broken = together(job("unbroken")), job("broken")
+def test_an_interrupted_run_ends_bit_identical(make_job, monkeypatch):
+    changes = {"epochs": 4, "lm_weight": 0.3, "unfreeze_epochs": 0.5}
+    unbroken, broken = (with_checkpoints(make_job(name=name, **changes)) for name in ("unbroken", "broken"))
+    together(unbroken)
     assert finish_interrupted(broken, monkeypatch, every=16, stage=together) > 2
     for task in ("things", "parity"):
-        assert contents(broken.output / task) == contents(unbroken / task)
+        assert contents(broken.output / task) == contents(unbroken.output / task)
 
 
-def test_tasks_whose_budgets_do_not_pair_are_refused(make_job, source, tmp_path):
+def test_tasks_that_do_not_pair_and_a_frozen_encoder_are_refused(make_job, source, tmp_path):
     job = make_job()
     for changes, message in (
         ({"budgets": [3]}, r"must have the same number of budgets, found things 3; parity 4, 8$"),
@@ -170,14 +163,10 @@ def test_tasks_whose_budgets_do_not_pair_are_refused(make_job, source, tmp_path)
         third = examples(ExamplesJob(task="third", source=other, output=tmp_path / next(iter(changes))))
         with pytest.raises(ConfigError, match=f"together.both: its tasks {message}"):
             together(job.model_copy(update={"examples": job.examples | {"things": third}}))
-
-
-def test_a_frozen_encoder_is_refused(make_job):
     with pytest.raises(ConfigError, match="finetune.ulmfit.method: multi-task learning trains the encoder"):
         together(make_job(method="features"))
 
 
 def test_random_encoders_are_trained_jointly(make_job):
-    output = together(make_job(trained=False))
-    table = pq.read_table(output / "things" / "runs.parquet")
+    table = pq.read_table(together(make_job(trained=False)) / "things" / "runs.parquet")
     assert set(table.column("system").to_pylist()) == {"ulmfit-scratch-with-both"}

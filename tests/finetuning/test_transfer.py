@@ -1,7 +1,8 @@
-"""Settings of transfer: the effect of each, and bit-identical resuming."""
+"""Settings of transfer: the effect of each."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -20,105 +21,101 @@ from components.settings.training import Training
 from components.tokenization.special import MASK
 from components.training.loop import slanted_triangular
 
-TARGETS = [np.asarray([float(row % 3)]) for row in range(9)]
-
 
 @pytest.fixture
-def make_job(make_things_job: Callable[..., FinetuneJob]) -> Callable[..., FinetuneJob]:
+def make_job(make_things_job: Callable[..., FinetuneJob], in_process: None) -> Callable[..., FinetuneJob]:
     """make_job("ulmfit", name="out", **settings) -> a job with its own storage."""
     return lambda family="ulmfit", *, name="out", **changes: make_things_job(
         family, name=name, storage=f"store/{name}", **changes
     )
 
 
-def batches(encoder: Path, settings: FinetuneSettings, **options: int) -> tuple[TaskModel, ExampleSampler]:
-    loaded = load_encoder(encoder)
+@pytest.fixture
+def watch(monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[Any]]:
+    """watch(function of the state and the report of a step) -> its values of every step from now on."""
+
+    def watching(function: Callable[[Any, Any], Any]) -> list[Any]:
+        values, real = [], runs.train
+
+        def watched(state: Any, *arguments: Any, **named: Any) -> Iterator[Any]:
+            for report in real(state, *arguments, **named):
+                values.append(function(state, report))
+                yield report
+
+        monkeypatch.setattr(runs, "train", watched)
+        return values
+
+    return watching
+
+
+def batches(encoder: Path, settings: FinetuneSettings, **changes: Any) -> tuple[TaskModel, ExampleSampler]:
+    loaded, settings = load_encoder(encoder), settings.model_copy(update=changes)
     torch.manual_seed(0)
     model = TaskModel(loaded.model, task=classification.TASK, settings=settings, labels=["a", "b", "c"]).eval()
     texts = [(f"the {word} is red and very old {number}",) for number, word in enumerate(["apple", "iron", "cat"] * 3)]
     encoded = classification.encode(texts, loaded.tokenizer, loaded.model, settings)
-    return model, ExampleSampler(encoded, TARGETS, batch_size=4, seed=3, **options)
+    return model, ExampleSampler(encoded, [np.asarray([float(row % 3)]) for row in range(9)], batch_size=4, seed=3)
 
 
 @pytest.mark.parametrize("family", ["ulmfit", "gpt"])
 def test_the_loss_is_that_of_the_task_and_the_weighted_mean_of_the_pieces(family, make_encoder, settings):
     encoder = make_encoder(family)
     plain, _ = batches(encoder, settings)
-    model, sampler = batches(encoder, settings.model_copy(update={"lm_weight": 0.25}))
+    model, sampler = batches(encoder, settings, lm_weight=0.25)
     batch = sampler.batch(1)
     actual = model.losses(batch)
     total, count = model.encoder.text_loss(batch, model.encoder.hidden_states(batch["tokens"], batch["lengths"]))
-    expected = plain.losses(batch).loss + 0.25 * total / count
-    torch.testing.assert_close(actual.loss, expected)
+    torch.testing.assert_close(actual.loss, plain.losses(batch).loss + 0.25 * total / count)
     assert set(actual.sums) == {"rows", "tokens"} and set(plain.losses(batch).sums) == {"rows"}
     # Then all parameters are trained, including the language model's output layer.
-    learning = {id(parameter) for parameter in model.own_parameters()}
-    learning |= {id(parameter) for group in model.encoder.layer_groups() for parameter in group}
-    assert all(id(parameter) in learning for parameter in model.parameters())
-    assert {id(parameter) for parameter in plain.own_parameters()} == {
-        id(parameter) for parameter in [*plain.features.parameters(), *plain.head.parameters()]
-    }
+    trained = [*model.own_parameters(), *(each for group in model.encoder.layer_groups() for each in group)]
+    assert {*map(id, model.parameters())} <= {*map(id, trained)}
+    own = [*plain.features.parameters(), *plain.head.parameters()]
+    assert {*map(id, plain.own_parameters())} == {*map(id, own)}
 
 
 @pytest.mark.parametrize("family", ["word2vec", "bert"])
-def test_families_without_objective_have_no_auxiliary_loss(family, make_job, in_process):
+def test_families_without_objective_have_no_auxiliary_loss(family, make_job):
     with pytest.raises(ConfigError, match="set lm_weight to 0"):
         finetune(make_job(family, lm_weight=0.5))
 
 
-def test_a_fraction_of_a_short_epoch_is_one_step():
-    actual = [runs.steps_between(epochs, epoch=epoch) for epochs, epoch in ((0.0, 3), (0.1, 3), (1.0, 3), (0.4, 10))]
-    assert actual == [0, 1, 3, 4]
+def test_chain_thaw_follows_the_layer_groups(make_job, watch):
+    def trained(state, report):
+        groups = [list(state.model.head.parameters()), *state.model.encoder.layer_groups()]
+        return tuple(group[0].requires_grad for group in groups)
 
-
-def test_chain_thaw_follows_the_layer_groups(make_job, in_process, monkeypatch):
-    learned: list[tuple[int, tuple[bool, ...]]] = []
-    real = runs.train
-
-    def watched(state, *arguments, **named):
-        for report in real(state, *arguments, **named):
-            encoder = state.model.encoder
-            groups = [list(state.model.head.parameters()), *encoder.layer_groups()]
-            learned.append((report.step - 1, tuple(group[0].requires_grad for group in groups)))
-            yield report
-
-    monkeypatch.setattr(runs, "train", watched)
+    flags = watch(trained)
     # 12 rows in batches of 4: three steps per epoch; head, embedding and two LSTMs, then everything.
     finetune(make_job(unfreezing="chain_thaw", unfreeze_epochs=1, epochs=6))
-    longest = learned[:18]
-    assert [step for step, _ in longest] == list(range(18))
-    alone = [(True, False, False, False), (False, True, False, False), (False, False, True, False)]
-    alone.append((False, False, False, True))
-    expected = [flags for flags in alone for _ in range(3)] + [(True,) * 4] * 6
-    assert [flags for _, flags in longest] == expected
+    alone = [tuple(group == number for group in range(4)) for number in range(4)]
+    assert flags[:18] == [each for each in alone for _ in range(3)] + [(True,) * 4] * 6
 
 
-def test_rates_start_anew_in_each_stage_below_that_of_the_head(make_job, in_process, monkeypatch):
-    rates: list[tuple[float, list[float]]] = []
-    real = runs.train
+def test_a_fraction_of_a_short_epoch_is_one_step(make_job, watch):
+    """Each of the three layer groups below the head is unfrozen a step later."""
+    counts = watch(lambda state, report: sum(g[0].requires_grad for g in state.model.encoder.layer_groups()))
+    finetune(make_job(unfreeze_epochs=0.1))
+    assert counts[:4] == [0, 1, 2, 3]
 
-    def watched(state, *arguments, **named):
-        for report in real(state, *arguments, **named):
-            matrices = [
-                options["lr"] for options, group in zip(state.optimizer.param_groups, state.groups, strict=True)
-            ]
-            rates.append((report.rate, [rate / report.rate for rate in dict.fromkeys(matrices)]))
-            yield report
 
-    monkeypatch.setattr(runs, "train", watched)
+def test_rates_start_anew_in_each_stage_below_that_of_the_head(make_job, watch):
+    rates = watch(
+        lambda state, report: (report.rate, [each["lr"] / report.rate for each in state.optimizer.param_groups])
+    )
     # Three steps per epoch; embedding and two LSTMs: three stages of 30 steps, then one of 30.
     changes = {"unfreeze_epochs": 10, "epochs": 40, "discriminative_from": "head", "unfreeze_schedule": "stages"}
     training = Training(rate=0.01, batch_size=4, precision="float32", schedule="slanted_triangular")
     finetune(make_job(**changes, training=training, discriminative=2.6, head_scale=1.0))
     stage = [0.01 * slanted_triangular(step, 30, warmup=0.1, final=0) for step in range(30)]
     assert [rate for rate, _ in rates[:120]] == pytest.approx(stage * 4)
-    assert rates[3][1] == pytest.approx([1, 1 / 2.6, 2.6**-2, 2.6**-3])
+    assert [*dict.fromkeys(rates[3][1])] == pytest.approx([1, 1 / 2.6, 2.6**-2, 2.6**-3])
 
 
 def test_the_penalty_of_activations_is_part_of_the_loss(make_encoder, settings):
     encoder = make_encoder("ulmfit")
     plain, sampler = batches(encoder, settings)
-    model, _ = batches(encoder, settings.model_copy(update={"activation_penalty": 0.5}))
+    model, _ = batches(encoder, settings, activation_penalty=0.5)
     for each in (plain, model):
         each.encoder.config = each.encoder.config.model_copy(update={"activation": 2.0, "slowness": 1.0})
     batch = sampler.batch(1)
@@ -126,30 +123,28 @@ def test_the_penalty_of_activations_is_part_of_the_loss(make_encoder, settings):
     penalty = model.encoder.activation_penalty(hidden, batch["lengths"])
     assert penalty.item() > 0
     torch.testing.assert_close(model.losses(batch).loss, plain.losses(batch).loss + 0.5 * penalty)
-    others, sampler = batches(make_encoder("bert"), settings.model_copy(update={"activation_penalty": 0.5}))
+    others, sampler = batches(make_encoder("bert"), settings, activation_penalty=0.5)
     with pytest.raises(ConfigError, match="BERT has no activation regularisation; set activation_penalty to 0"):
         others.losses(sampler.batch(0))
 
 
 @pytest.mark.parametrize("family", ["word2vec", "fasttext"])
-def test_static_vectors_random_frozen_and_fine_tuned(family, make_job, make_encoder, in_process):
+def test_static_vectors_random_frozen_and_fine_tuned(family, make_job, make_encoder, settings):
     """The three ways: start `scratch`; a trained start with method `features`; the same with method `finetune`."""
 
     def vectors(encoder):
         return encoder.layer_groups()[0][0].detach().clone()
 
+    def of(job):
+        return vectors(load_classifier(finetune(job) / "classifier").encoder)
+
     pretrained = vectors(load_encoder(make_encoder(family)).model)
-    frozen = load_classifier(finetune(make_job(family, name="frozen", method="features")) / "classifier")
-    assert torch.equal(vectors(frozen.encoder), pretrained)
-    job = make_job(family, name="tuned", head_steps=0, epochs=10)
-    training = job.settings.training.model_copy(update={"rate": 0.03})
-    job = job.model_copy(update={"settings": job.settings.model_copy(update={"training": training})})
-    tuned = vectors(load_classifier(finetune(job) / "classifier").encoder)
-    untrained = make_encoder(family, trained=False)
-    random = job.model_copy(update={"encoder": untrained, "start": "scratch", "output": job.output.parent / "random"})
-    random_vectors = vectors(load_classifier(finetune(random) / "classifier").encoder)
+    assert torch.equal(of(make_job(family, name="frozen", method="features")), pretrained)
+    training = settings.training.model_copy(update={"rate": 0.03})
+    changes = {"head_steps": 0, "epochs": 10, "training": training}
+    tuned, random = (of(make_job(family, name=str(trained), trained=trained, **changes)) for trained in (True, False))
     # Pieces that occur in no text keep their initial vectors, the others change.
     torch.testing.assert_close(tuned[MASK], pretrained[MASK], rtol=0.1, atol=1e-3)
-    assert (random_vectors[MASK] - pretrained[MASK]).abs().max() > 0.02
-    seen = load_encoder(job.encoder).tokenizer.pieces.index("apple")
+    assert (random[MASK] - pretrained[MASK]).abs().max() > 0.02
+    seen = load_encoder(make_encoder(family)).tokenizer.pieces.index("apple")
     assert (tuned[seen] - pretrained[seen]).abs().max() > 0.05

@@ -1,30 +1,18 @@
 """Words beside the encoder: the served model to the last bit, and its score."""
 
-import json
-
 import numpy as np
-import pyarrow.parquet as pq
 import pytest
 
 from components.core.artifacts import read_manifest
 from components.data.tasks.examples import read_split
-from components.data.tasks.kinds import scoring_for
-from components.data.tasks.results import best_score, read_answers
+from components.data.tasks.results import read_answers
 from components.learners.finetuning import words as finetuning_words
-from components.learners.finetuning.stage import at_chosen, finetune
+from components.learners.finetuning.stage import finetune
 from components.learners.finetuning.words import WEIGHTS
-from components.learners.loading import load_model
 from components.learners.select import Choice
-from components.learners.task_models.classifier import TextClassifier
+from components.learners.task_models.classifier import TextClassifier, load_classifier
 from components.learners.task_models.words_part import joint
-
-
-@pytest.mark.parametrize("score", [0.7, 0.9])
-def test_a_run_that_chose_on_dev_has_the_score_of_the_combination(score):
-    """Even if another evaluation of the encoder alone was better."""
-    record = {"score": "f1", "curve": [{"f1": 0.8}, {"f1": 0.85}, {"f1": 0.84}]}
-    assert best_score(record | at_chosen(record, {"f1": score})) == score
-    assert best_score(record | {"chosen": 0} | at_chosen(record | {"chosen": 0}, {"f1": score})) == score
+from tests.finetuning.interruption import answers_of, learned
 
 
 def test_a_stored_joint_model_multiplies_the_odds():
@@ -41,35 +29,23 @@ def test_a_stored_joint_model_multiplies_the_odds():
     ("kind", "selection"), [("classification", "budget"), ("multilabel", "dev"), ("pair", "budget")]
 )
 def test_the_served_model_is_the_scored_one_to_the_last_bit(kind, selection, make_job, in_process, monkeypatch):
-    job = make_job("ulmfit", kind, words="auto", source={"selection": selection})
+    source = {"selection": selection}
+    job = make_job("ulmfit", kind, words="auto", source=source)
 
     def forced(rows, candidates):
         index = 0 if len(candidates) < len(WEIGHTS) else 5
         return Choice(index, {}, list(candidates[index]))
 
     monkeypatch.setattr(finetuning_words, "choose_of", forced)
-    output = finetune(job)
-    (record,) = json.loads((output / "runs.json").read_text())
+    record, output = learned(job), job.output
     assert record["words"]["how"] == "mean" and record["words"]["system"].startswith("tfidf")
-    rows = [row for row in pq.read_table(output / "runs.parquet").to_pylist() if row["split"] != "test"]
-    judged = read_split(job.examples, "dev" if selection == "dev" else "train")
-    facts = json.loads((job.examples / "labels.json").read_text())
-    scoring = scoring_for(kind, facts)
-    score = scoring.score(judged.fields, judged.targets, [np.asarray(row["answer"], np.float32) for row in rows])
-    assert score[scoring.main] == best_score(record)
-
-    classifier = load_model(output / "classifier")
-    assert isinstance(classifier, TextClassifier)
-    assert classifier.words is not None
-    test = read_split(job.examples, "test").fields
-    stored = [row["answer"] for row in pq.read_table(output / "runs.parquet").to_pylist() if row["split"] == "test"]
-    for size in (1, len(test)):
-        np.testing.assert_array_equal(classifier.answer(test, size), stored)
+    classifier = load_classifier(output / "classifier")
+    assert isinstance(classifier, TextClassifier) and classifier.words is not None
+    stored, test = answers_of(output, "test"), read_split(job.examples, "test").fields
+    np.testing.assert_array_equal(classifier.answer(test, 1), stored)
     files = read_manifest(output / "classifier").files
     assert {"words/words.json", "words/words.safetensors"} <= files.keys()
-    alone = finetune(make_job("ulmfit", kind, name="alone", source={"selection": selection}))
-    others = [row["answer"] for row in pq.read_table(alone / "runs.parquet").to_pylist() if row["split"] == "test"]
-    assert others != stored
+    assert answers_of(finetune(make_job("ulmfit", kind, name="alone", source=source)), "test") != stored
 
 
 def test_where_no_words_are_chosen_the_model_is_the_encoder_alone(make_job, in_process, monkeypatch):

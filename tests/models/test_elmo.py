@@ -14,6 +14,7 @@ from components.data.segmenters import Segmentation
 from components.learners.task_models.pooling import Features
 from components.models.elmo import ELMo, spell, spelling_table
 from components.models.encoder import build_model
+from components.settings.finetune import ReadingSettings
 from components.tokenization.special import END, SPECIAL_PIECES, UNK
 from components.tokenization.word import OpenWordTokenizer
 
@@ -187,14 +188,8 @@ def test_a_mix_of_layers_is_beside_the_static_vectors(model, tokenizer):
     tokens, units = torch.tensor([[END, 6, VOCABULARY - 1, END]]), torch.tensor([[[1, 1], [2, 2]]])
     lengths, weights = torch.tensor([4]), torch.tensor([0.2, 0.3, 0.5])
     plain, states = model.hidden_states(tokens, lengths), stacked.hidden_states(tokens, lengths)
-    features = Features(
-        layers="mix",
-        pooling="mean",
-        widths=[layer.shape[-1] for layer in states],
-        summary=stacked.summary,
-        unit_states=stacked.unit_states,
-        static=3,
-    )
+    reading = ReadingSettings(layers="mix", pooling="mean")
+    features = Features(stacked, reading, widths=[layer.shape[-1] for layer in states])
     assert features.mix is not None
     features.mix.scores.data.copy_(weights.log())
     features.mix.gamma.data.fill_(2.5)

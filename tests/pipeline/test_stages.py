@@ -191,7 +191,7 @@ def test_students_are_scored_and_inherit_what_their_teachers_have_read(raw):
     assert str(taught["output"]) == "artifacts/distilled/aws-type/small/ulmfit-adapted"
     assert str(taught["finetuned"]) == "artifacts/finetuned/aws-type/ulmfit-adapted"
     student = STAGES["distil"].items(params)["aws-type-small-ulmfit-scratch"]
-    assert (student["student"], student["start"]) == ("ulmfit-scratch", "scratch-from-small")
+    assert (student["teachers"], student["start"]) == (["ulmfit-adapted"], "scratch-from-small")
     assert str(student["output"]) == "artifacts/finetuned/aws-type/ulmfit-scratch-from-small"
     assert str(student["encoder"]) == "artifacts/encoder/ulmfit/scratch"
     assert STAGES["evaluate"].items(params)["aws-type"]["students"] == ["ulmfit-scratch-from-small"]
@@ -202,7 +202,7 @@ def test_students_are_scored_and_inherit_what_their_teachers_have_read(raw):
     assert register["students"] == {"ulmfit-scratch-from-small": ["ulmfit-adapted"]}
     # The overrides for random weights apply to such a student, so its stage depends on them.
     settings = identity_of("distil", "aws-type-small-ulmfit-scratch", params).settings
-    assert "finetune.ulmfit.scratch.epochs" in settings and settings["distil.small.source"] == "task"
+    assert "finetune.ulmfit.scratch.epochs" in settings
 
 
 @pytest.mark.parametrize(

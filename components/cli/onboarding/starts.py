@@ -3,14 +3,12 @@
 import tempfile
 import time
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 from typing import Final
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
 from components.data.tasks.data import Examples
 from components.interchange.importing import import_encoder, source_digest
@@ -19,8 +17,7 @@ from components.interchange.starts.registry import folder_of
 from components.learners.task_models.extent import Extent, reading_of
 from components.learners.task_models.inputs import sizes_of
 from components.learners.task_models.kinds import find_task
-from components.learners.task_models.model import run_over
-from components.models.base import Batch, LanguageModel
+from components.learners.task_models.predictor import sentence_vectors
 from components.models.encoder import has_large_table, load_encoder
 from components.settings.finetune import FinetuneSettings
 from components.settings.hub import pinned
@@ -82,7 +79,7 @@ def measure(start: str, examples: Examples, *, source: TaskSource, name: str, al
     if not compares:
         encoded = encoded[: max(1, int((pieces <= PIECES).sum()))]
     began, used = time.perf_counter(), time.process_time()
-    vectors = run_over(partial(_means, model), model, encoded)
+    vectors = sentence_vectors(model, encoded)
     # Where other processes take the cores, less processor time is used than has passed.
     seconds = min(time.perf_counter() - began, time.process_time() - used)
     sizes = sizes_of(examples.train.fields, encoder.tokenizer, model, settings, task=task)
@@ -103,15 +100,6 @@ def measure(start: str, examples: Examples, *, source: TaskSource, name: str, al
         logme=_evidence(np.stack(vectors), sample.labels, len(examples.labels)) if compares else float("nan"),
         reading=reading,
     )
-
-
-def _means(model: LanguageModel, batch: Batch) -> list[NDArray[np.float64]]:
-    """(F,) of each row: the vector of the encoder, a mean over its sequences."""
-    last = model.hidden_states(batch["tokens"], batch["lengths"], batch.get("segments"))[-1]
-    pooled, counts = model.vectors_of(last, batch["lengths"]), torch.bincount(batch["rows"])
-    sums = pooled.new_zeros(len(counts), pooled.shape[1]).index_add_(0, batch["rows"], pooled)
-    means: Tensor = sums / counts[:, None]
-    return list(means.double().numpy())
 
 
 def _evidence(vectors: NDArray[np.float64], labels: NDArray[np.int64], count: int) -> float:

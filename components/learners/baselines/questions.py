@@ -140,7 +140,8 @@ def candidates_of(context: Words, common: frozenset[str]) -> list[tuple[int, int
 def by_overlap(training: Rows) -> list[Candidate]:
     """The sliding window; stop words are counted in all contexts of the train split. Labels decide the threshold
     only, the minimum score of an answer."""
-    window, rows = SlidingWindow(common_words(context for _, context in training.texts)), training.deciding
+    window, rows = SlidingWindow(common_words(context for _, context in training.texts)), training.dev
+    rows = rows if training.folds is None else training.labelled
     score, raw = per_row(training.scoring, rows), np.stack(window.answers(rows.fields))
     refused = raw * np.asarray([0, 0, 1, 1], dtype=np.float32)
     threshold = best_threshold(raw[:, 2].astype(np.float64), score(list(raw)), score(list(refused)))

@@ -22,7 +22,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -31,25 +31,15 @@ from threadpoolctl import threadpool_limits
 
 from components.cluster.launcher import kept_processes, map_parallel
 from components.core import threads
-from components.core.clock import OutOfTimeError, clock, seconds_left, until
-from components.core.measurements import Curve
+from components.core.clock import OutOfTimeError, check_time, clock, until
 from components.core.progress import Progress
 from components.data.scoring.base import Vectors
 from components.data.tasks.budgets import budget_name
 from components.data.tasks.data import Answer
 from components.data.tasks.results import best_score
 from components.learners.base import Rows, per_row
-from components.learners.finetuning.fit import (
-    Fit,
-    Fits,
-    build,
-    epoch_of,
-    gpu_bytes,
-    load_initial_encoder,
-    title_of,
-    unpack,
-)
-from components.learners.finetuning.runs import Member, at, execute, finished, result, schedule_of
+from components.learners.finetuning.fit import Fit, Fits, build, epoch_of, gpu_bytes, load_initial_encoder, unpack
+from components.learners.finetuning.runs import Member, at, execute, finished, result
 from components.learners.select import Choice, choose_of
 from components.learners.task_models.features import trim
 from components.learners.task_models.probe import HeadCandidate
@@ -68,6 +58,8 @@ LEAST_SHARE = 0.125
 #: mostly chance; contrastive fine-tuning of MiniLM was better than its frozen features and than fine-tuning on TREC and
 #: SST-2.
 PREFERRED: WayName | None = "contrastive"
+#: The choice of a head: of all folds (None), and without each fold; empty for a head that is not solved.
+Heads = Mapping[int | None, HeadCandidate]
 
 
 @dataclass(frozen=True)
@@ -100,23 +92,6 @@ class Trained:
     def fit(self) -> Fit:
         return self.fits[self.task]
 
-    @property
-    def is_frozen(self) -> bool:
-        """Whether the encoder is as it was before training."""
-        return not self.record["best_step"] or not self.fit.way.trains_encoder
-
-
-@dataclass(frozen=True)
-class Heads:
-    """The choice of a task's head: `chosen` of all folds (None), and without each fold; empty for a head that is not
-    solved. `scores`: of every candidate."""
-
-    chosen: Mapping[int | None, HeadCandidate] = field(default_factory=dict)
-    scores: Mapping[str, float] = field(default_factory=dict)
-
-    def record(self, fold: int | None = None) -> dict[str, Any]:
-        return self.chosen[fold].record if self.chosen else {}
-
 
 def _chosen(rows: Rows, candidates: Sequence[Vectors]) -> Choice:
     """The choice of one of several answers to the judged rows; on dev the best, the first at a tie."""
@@ -133,12 +108,11 @@ def judging(fits: Fits, heads: Sequence[Heads]) -> list[Fits]:
     Raises:
         ConfigError: a budget has too few rows.
     """
-    count = min(len(fit.whole.fold_numbers) for fit in fits)
+    count = min(len(fit.rows().fold_numbers) for fit in fits)
     parts = []
     for fold in range(count) if count else [None]:
         part = [
-            replace(fit, fold=fold, folds=count, head=head.chosen.get(fold))
-            for fit, head in zip(fits, heads, strict=True)
+            replace(fit, fold=fold, folds=count, head=head.get(fold)) for fit, head in zip(fits, heads, strict=True)
         ]
         if len(part) > 1:
             held = frozenset[bytes]().union(*(fit.rows().left_out for fit in part))
@@ -147,14 +121,14 @@ def judging(fits: Fits, heads: Sequence[Heads]) -> list[Fits]:
     return parts
 
 
-def choose_heads(fits: Fits) -> list[Heads]:
-    """The choice of each task's head."""
+def choose_heads(fits: Fits) -> list[tuple[Heads, dict[str, Any]]]:
+    """The choice of each task's head, and what the record says about all candidates."""
     encoder, tokenizer = load_initial_encoder(fits[0])
-    parts = [[Member(fit, encoder, tokenizer) for fit in part] for part in judging(fits, [Heads()] * len(fits))]
-    result: list[Heads] = []
+    parts = [[Member(fit, encoder, tokenizer) for fit in part] for part in judging(fits, [{}] * len(fits))]
+    result: list[tuple[Heads, dict[str, Any]]] = []
     for fit, *members in zip(fits, *parts, strict=True):
         if not members[0].is_solved:
-            result.append(Heads())
+            result.append(({}, {}))
             continue
         by_part = [member.answers_by_candidate() for member in members]
         candidates, rows = list(by_part[0]), members[0].rows.run
@@ -164,7 +138,8 @@ def choose_heads(fits: Fits) -> list[Heads]:
         tried = [_calibrated(fit, rows, [part[candidate] for part in by_part])[0] for candidate in candidates]
         scores = [rows.score(answers)[rows.scoring.main] for answers in tried]
         chosen = _chosen(rows, tried).by_fold_of(candidates)
-        result.append(Heads(chosen, dict(zip(map(str, candidates), scores, strict=True))))
+        penalties = dict(zip(map(str, candidates), scores, strict=True))
+        result.append((chosen, chosen[None].record | {"penalties": penalties}))
     return result
 
 
@@ -191,50 +166,48 @@ def choose_points(trainings: Sequence[Fits], *, title: str, cluster: ClusterSett
     """
     memory = gpu_bytes(fit for fits in trainings for fit in fits)
     heads = dict(map_parallel(choose_heads, trainings, settings=cluster, gpu_bytes=memory))
-    parts = [judging(fits, heads[number]) for number, fits in enumerate(trainings)]
+    parts = [judging(fits, [chosen for chosen, _ in heads[number]]) for number, fits in enumerate(trainings)]
     folds = f"{title} folds" if parts[0][0][0].fold is not None else title
     execute_all([part for of_training in parts for part in of_training], title=folds, cluster=cluster)
     return [
-        [_point(fits, task, parts[number], heads[number][task]) for task in range(len(fits))]
+        [_point(fits, task, parts[number], *heads[number][task]) for task in range(len(fits))]
         for number, fits in enumerate(trainings)
     ]
 
 
-def _point(fits: Fits, task: int, parts: Sequence[Fits], heads: Heads) -> Trained:
-    fit = fits[task]
-    rows = replace(fit, folds=len(parts)).rows()
+def _point(fits: Fits, task: int, parts: Sequence[Fits], heads: Heads, record: Mapping[str, Any]) -> Trained:
     tensors, records = zip(*(result(part, task) for part in parts), strict=True)
-    record = heads.record() | ({"penalties": dict(heads.scores)} if heads.chosen else {})
-    if rows.folds is None:
-        return Trained(parts[0], task, {"dev": unpack(at(records[0]["stop"]), tensors[0])}, records[0] | record)
-    epoch = epoch_of(fits)
-    curve: list[dict[str, Any]] = []
-    points: list[tuple[int, int, float | None, list[Answer], list[Answer]]] = []
-    for step, (number, *_) in ({0: [0]} | schedule_of(fit, epoch=epoch)[1]).items():
-        # A training of which nothing is left has one point.
-        if f"{at(number)}.lengths" in tensors[0]:
-            raw = [unpack(at(number), each) for each in tensors]
-            answers, calibration = _calibrated(fit, rows, raw)
-            points.append((len(curve), number, calibration, answers, rows.joined(raw)))
-            curve.append({"step": step, "epoch": round(step / epoch, 3), "train_loss": None, **rows.score(answers)})
-    points = points[:: -1 if fit.way.prefers_end else 1]
-    choice = _chosen(rows, [answers for *_, answers, _ in points])
-    chosen = choice.by_fold_of(points)
-    place, stop, calibration, _, of_point = chosen[None]
-    record |= {
-        "curve": curve,
-        "chosen": place,
+    if parts[0][0].fold is None:
+        answers = unpack(at(records[0]["stop"]), tensors[0])
+        return Trained(parts[0], task, {"dev": answers}, records[0] | record)
+    fit, epoch = replace(fits[task], folds=len(parts)), epoch_of(fits)
+    rows = fit.rows()
+    steps = {0: 0} | {numbers[0]: step for step, numbers in fit.schedule(epoch=epoch)[1].items()}
+    # A training of which nothing is left has one point.
+    points = [number for number in steps if f"{at(number)}.lengths" in tensors[0]]
+    raw = {number: [unpack(at(number), each) for each in tensors] for number in points}
+    tried = {number: _calibrated(fit, rows, raw[number]) for number in points}
+    preferred = points[:: -1 if fit.way.prefers_end else 1]
+    choice = _chosen(rows, [tried[number][0] for number in preferred])
+    chosen = choice.by_fold_of(preferred)
+    stop, way = chosen[None], fit.settings.method
+    choices = {
+        "curve": [
+            {"step": steps[number], "epoch": round(steps[number] / epoch, 3), "train_loss": None, **rows.score(answers)}
+            for number, (answers, _) in tried.items()
+        ],
+        "chosen": points.index(stop),
         "by_fold": [
-            {"way": fit.settings.method, "stop": chosen[fold][1]} | heads.record(fold) for fold in rows.fold_numbers
+            {"way": way, "stop": chosen[fold]} | (heads[fold].record if heads else {}) for fold in rows.fold_numbers
         ],
         "selected": rows.score(choice.answers),
         "score": rows.scoring.main,
         "folds": len(parts),
-        **{key: sum(record[key] for record in records) for key in ("tokens", "seconds")},
+        **{key: sum(each[key] for each in records) for key in ("tokens", "seconds")},
     }
-    ends = replace(fit, head=heads.chosen.get(None), stop=stop, calibration=calibration)
-    answered = {rows.judged[0]: choice.answers}
-    return Trained((*fits[:task], ends, *fits[task + 1 :]), task, answered, record, of_point)
+    ends = replace(fit, head=heads.get(None), stop=stop, calibration=tried[stop][1])
+    ended, answered = (*fits[:task], ends, *fits[task + 1 :]), {rows.judged[0]: choice.answers}
+    return Trained(ended, task, answered, {**record, **choices}, rows.joined(raw[stop]))
 
 
 def execute_all(trainings: Sequence[Fits], *, title: str, cluster: ClusterSettings) -> None:
@@ -248,49 +221,42 @@ def execute_all(trainings: Sequence[Fits], *, title: str, cluster: ClusterSettin
     left = [fits for fits in trainings if not finished(fits)]
     memory = gpu_bytes(fit for fits in left for fit in fits)
     with Progress(title, total=len(trainings), unit="run", done=len(trainings) - len(left)) as bar:
-        for index, records in map_parallel(execute, left, settings=cluster, gpu_bytes=memory):
-            fits, best = left[index], {}
-            curve, alone = Curve(title_of(fits)), len(fits) == 1
-            for fit, record in zip(fits, records, strict=True):
-                score, task = record["score"], "" if alone else f"{fit.job.examples.name}_"
-                for point in record["curve"]:
-                    loss = {"loss": point["train_loss"]} if alone else {}
-                    curve.add(point["step"], **loss, **{f"dev_{task}{score}": point[score]})
-                if record["curve"]:
-                    best[f"{task or 'dev_'}{score}"] = round(best_score(record), 4)
+        for _, records in map_parallel(execute, left, settings=cluster, gpu_bytes=memory):
+            best = {f"dev_{each['score']}": round(best_score(each), 4) for each in records if each["curve"]}
             bar.advance(1, labels=budget_name(records[0]["budget"]), **best)
 
 
 @kept_processes()
 def train_all(ways: Mapping[WayName, Sequence[Fits]], *, title: str, cluster: ClusterSettings) -> list[list[Trained]]:
     """Train in each way to learn, in their order, and keep the best (`_best`): each training's tasks. `ways`: the same
-    trainings in the same order for each way; several only of trainings of one task."""
-    several = len(ways) > 1
+    trainings in the same order for each way; several only of trainings of one task.
+
+    Raises:
+        OutOfTimeError: a training has no way that ends in time.
+    """
     runs = [dict(zip(ways, of_run, strict=True)) for of_run in zip(*ways.values(), strict=True)]
     attempts: list[list[Attempt]] = [[] for _ in runs]
     for way in ways:
-        is_late = seconds_left() < 0
-        planned = [
-            attempt(way, of_run, earlier, limited=several and not is_late)
-            for of_run, earlier in zip(runs, attempts, strict=True)
-        ]
-        for line in notes(planned):
-            print(f"{title} {way}: {line}", flush=True)
-        tried = [run for run, each in enumerate(planned) if each.share]
+        named = f"{title} {way}" if len(ways) > 1 else title
+        planned = [Attempt(run[way]) for run in runs]
         try:
-            if is_late:
-                raise OutOfTimeError
-            if tried:
-                named, trainings = f"{title} {way}" if several else title, [planned[run].shortened for run in tried]
-                for run, trained in zip(tried, choose_points(trainings, title=named, cluster=cluster), strict=True):
-                    planned[run] = replace(planned[run], trained=trained)
+            check_time()
+            if len(ways) > 1:
+                planned = [attempt(way, run, earlier) for run, earlier in zip(runs, attempts, strict=True)]
+            for line in notes(planned):
+                print(f"{named}: {line}", flush=True)
+            tried = [number for number, each in enumerate(planned) if each.share]
+            trainings = [tuple(replace(fit, share=planned[run].share) for fit in planned[run].fits) for run in tried]
+            of_tried = choose_points(trainings, title=named, cluster=cluster) if tried else []
+            for run, trained in zip(tried, of_tried, strict=True):
+                planned[run] = replace(planned[run], trained=trained)
         except OutOfTimeError:
             clock().left_out.append(f"{title} {way}")
         for earlier, each in zip(attempts, planned, strict=True):
             earlier.append(each)
     candidates = [[each.trained for each in of_run if each.trained] for of_run in attempts]
     return [
-        [_finished(task, of_run if several else []) for task in tasks]
+        [_finished(task, of_run) for task in tasks]
         for of_run, tasks in zip(attempts, _finish(candidates, title=title, cluster=cluster), strict=True)
     ]
 
@@ -299,11 +265,7 @@ def _finish(
     candidates: Sequence[Sequence[Sequence[Trained]]], *, title: str, cluster: ClusterSettings
 ) -> list[Sequence[Trained]]:
     """The best candidate of each training, whose final training is finished. If there is no time for one, the encoder
-    stays frozen.
-
-    Raises:
-        OutOfTimeError: a training has no candidate.
-    """
+    stays frozen."""
     if not all(candidates):
         raise OutOfTimeError
     chosen = list(map(_best, candidates))
@@ -330,7 +292,7 @@ def _best(candidates: Sequence[Sequence[Trained]]) -> Sequence[Trained]:
         fits = tuple(each.fit for each in candidates[0])
         return [replace(each, fits=fits) for each in candidates[0]]
     ways = [way for (way,) in candidates]
-    rows = ways[0].fit.whole
+    rows = ways[0].fit.rows()
     if rows.folds is not None:
         ways.sort(key=lambda way: way.fit.settings.method != PREFERRED)
     name = rows.judged[0]
@@ -348,7 +310,7 @@ def _finished(trained: Trained, attempts: Sequence[Attempt]) -> Trained:
     tensors, final = result(trained.fits, trained.task)
     record = final | trained.record
     spent = [final] if trained.fit.stop is not None else []
-    if attempts:
+    if len(attempts) > 1:
         ways = [each.record for each in attempts]
         record |= {"way": trained.fit.settings.method, "ways": ways}
         spent += [each for each in ways if each["way"] != record["way"]]
@@ -368,45 +330,20 @@ def clear(trainings: Iterable[Fits], *, cluster: ClusterSettings) -> None:
 
 
 @dataclass(frozen=True)
-class Cost:
-    """Estimated cost of a training with its cross-validation, in minutes at `OPERATIONS`.
-
-    Attributes:
-        fixed: what does not depend on the number of steps: features of all rows, evaluations.
-        step: of one step of the final training and the corresponding steps in the folds.
-        steps: of the final training.
-    """
-
-    fixed: float
-    step: float = 0.0
-    steps: int = 0
-
-    def of(self, share: float) -> float:
-        """The cost of a share of the steps, and of what is fixed."""
-        return self.fixed + share * self.steps * self.step
-
-    def share_within(self, minutes: float) -> float:
-        """The share of the steps whose cost is within `minutes`; 0 if that is less than `LEAST_SHARE`."""
-        if self.of(1.0) <= minutes:
-            return 1.0
-        if not self.steps or minutes <= self.fixed:
-            return 0.0
-        share = math.floor((minutes - self.fixed) / self.step) / self.steps
-        return share if share >= LEAST_SHARE else 0.0
-
-
-@dataclass(frozen=True)
 class Attempt:
-    """A way to learn in one training.
+    """A way to learn in one training, with its cost in minutes at `OPERATIONS`.
 
     Attributes:
-        share: of its steps that `auto.minutes` leaves; 0: it is left out.
+        fixed: of what does not depend on the number of steps: features of all rows, evaluations.
+        steps: of all steps of the final training and of the folds.
+        share: of the steps that `auto.minutes` leaves; 0: the way is left out.
         few: whether it is left out because the training has too few rows.
         trained: its tasks; none if it is left out, or did not end in time.
     """
 
     fits: Fits
-    cost: Cost
+    fixed: float = 0.0
+    steps: float = 0.0
     share: float = 1.0
     few: bool = False
     trained: Sequence[Trained] = ()
@@ -414,7 +351,7 @@ class Attempt:
     @property
     def minutes(self) -> float:
         """Its cost; of all steps if it is left out."""
-        return self.cost.of(self.share if self.trained else 1.0)
+        return self.fixed + (self.share if self.trained else 1.0) * self.steps
 
     @property
     def record(self) -> dict[str, Any]:
@@ -424,77 +361,71 @@ class Attempt:
             return result | {"score": None, "tokens": 0, "seconds": 0.0, "share": 1.0}
         record = self.trained[0].record
         spent = {name: record[name] for name in ("tokens", "seconds")}
-        # With which a teacher is trained again.
-        epochs = {} if self.share == 1.0 else {"epochs": self.epochs}
-        return result | {"score": best_score(record), **spent, "share": round(self.share, 3), **epochs}
-
-    @property
-    def epochs(self) -> float:
-        """Of its share of the steps."""
-        return self.share * self.cost.steps / epoch_of(self.fits)
-
-    @property
-    def shortened(self) -> Fits:
-        return self.fits if self.share == 1.0 else tuple(fit.shortened(self.epochs) for fit in self.fits)
+        return result | {"score": best_score(record), **spent, "share": self.share}
 
 
-def cost_of(fit: Fit) -> Cost:
-    """Estimated cost of a training: 2 operations per parameter and piece in a forward pass, 6 in a training step
-    (Kaplan et al. 2020, section 2.1), without the parameters of the embeddings."""
+def attempt(way: WayName, ways: Mapping[WayName, Fits], earlier: Sequence[Attempt]) -> Attempt:
+    """The attempt at one of a training's ways after earlier ones. What is left of `auto.minutes` is divided equally
+    among the ways still to be tried; the first one, and one with teachers, has no limit. A way that needs more labelled
+    rows (`Way.least_rows`) is left out if there is a cheaper one."""
+    fits, (fit, *_), left = ways[way], ways[way], list(ways)
+    (fixed, minutes, steps), limit = cost_of(fit), fit.settings.auto.minutes
+    if fit.task.labels_rows and not all(WAYS[name].least_rows or WAYS[name].has_teachers for name in ways):
+        left = [name for name in ways if len(fit.rows().labelled) >= WAYS[name].least_rows]
+    tried = [each.minutes for each in earlier if each.trained]
+    share = 1.0
+    if way in left and tried and limit is not None and not WAYS[way].has_teachers:
+        share = share_within(max(0.0, limit - sum(tried)) / (len(left) - left.index(way)), fixed, minutes, steps)
+    return Attempt(fits, fixed, minutes, share if way in left else 0.0, few=way not in left)
+
+
+def share_within(limit: float, fixed: float, minutes: float, steps: int) -> float:
+    """The share of `steps` steps that cost `minutes`, beside what is fixed, whose cost is within `limit` minutes; 0 if
+    that is less than `LEAST_SHARE`."""
+    if fixed + minutes <= limit:
+        return 1.0
+    share = math.floor((limit - fixed) / (minutes / steps)) / steps if steps else 0.0
+    return share if share >= LEAST_SHARE else 0.0
+
+
+def cost_of(fit: Fit) -> tuple[float, float, int]:
+    """Estimated cost of a training with its cross-validation in minutes at `OPERATIONS`: what does not depend on the
+    number of steps, and all steps; and the number of steps. 2 operations per parameter and piece in a forward pass, 6
+    in a training step (Kaplan et al. 2020, section 2.1), without the parameters of the embeddings and the texts of
+    teachers."""
     rows, (model, tokenizer) = fit.rows(), build(fit)
     encoded = fit.encode(model, tokenizer, rows.labelled.fields)
     parameters = sum(parameter.numel() for group in model.encoder.layer_groups()[1:] for parameter in group)
     # Of one operation per parameter and piece of all rows.
     unit = parameters * sum(len(pieces) for row in encoded for pieces in row.pieces) / OPERATIONS
     if not fit.way.trains_encoder:
-        return Cost(2 * unit)
+        return 2 * unit, 0.0, 0
     epoch, folds = epoch_of((fit,)), len(rows.fold_numbers)
-    steps, _ = schedule_of(fit, epoch=epoch)
+    steps, evaluations = fit.schedule(epoch=epoch)
     # Each row is in one fold: all folds together have the steps of `folds - 1` final trainings, unless the number of
     # steps does not depend on the number of rows (`min_steps`, the pairs of contrastive training).
-    times = 1 + folds if schedule_of(fit, epoch=2 * epoch)[0] == steps else max(1, folds)
-    evaluations = fit.way.evaluations(fit.settings)
-    return Cost(2 * unit * (1 + evaluations), unit * fit.way.operations(fit.settings) / epoch * times, steps)
-
-
-def attempt(way: WayName, ways: Mapping[WayName, Fits], earlier: Sequence[Attempt], *, limited: bool = True) -> Attempt:
-    """The attempt at one of a training's ways after earlier ones. What is left of `auto.minutes` is divided equally
-    among the ways still to be tried; the first one, and one with teachers, has no limit. A way that needs more labelled
-    rows (`Way.least_rows`) is left out if there is a cheaper one."""
-    fits, (fit, *_) = ways[way], ways[way]
-    cost, limit = cost_of(fit) if limited else Cost(0.0), fit.settings.auto.minutes
-    left = list(ways)
-    if fit.task.labels_rows and not all(WAYS[name].least_rows or WAYS[name].has_teachers for name in ways):
-        rows = len(fit.rows().labelled)
-        left = [name for name in ways if rows >= WAYS[name].least_rows]
-    tried = [each.minutes for each in earlier if each.trained]
-    if way not in left:
-        return Attempt(fits, cost, 0.0, few=True)
-    if WAYS[way].has_teachers or limit is None or not tried:
-        return Attempt(fits, cost)
-    return Attempt(fits, cost, cost.share_within(max(0.0, limit - sum(tried)) / (len(left) - left.index(way))))
+    times = 1 + folds if fit.schedule(epoch=2 * epoch)[0] == steps else max(1, folds)
+    return 2 * unit * (1 + sum(map(len, evaluations.values()))), 6 * unit / epoch * times * steps, steps
 
 
 def notes(attempts: Sequence[Attempt]) -> list[str]:
     """Messages about the trainings in which a way to learn is shortened or not tried, and the reason: their cost, or
     too few rows."""
-    settings, count = attempts[0].fits[0].settings, len(attempts)
-    out = [each.cost.of(1.0) for each in attempts if not each.share and not each.few]
+    way, count = attempts[0].fits[0], len(attempts)
+    out = [each.minutes for each in attempts if not each.share and not each.few]
     short = [each for each in attempts if 0 < each.share < 1]
-    few = sum(each.few for each in attempts)
-    beyond = f"more than auto.minutes ({settings.auto.minutes}) leaves"
-    lines = []
+    few, lines = sum(each.few for each in attempts), list[str]()
+    beyond = f"more than auto.minutes ({way.settings.auto.minutes}) leaves"
     if out:
         lines.append(
             f"left out of {len(out)} of {count} run(s): it costs {max(out):.1f} minutes at a nominal speed, {beyond}"
         )
     if short:
-        least, most = min(each.share for each in short), max(each.cost.of(1.0) for each in short)
+        least, most = min(each.share for each in short), max(each.minutes for each in short)
         lines.append(
             f"shortened in {len(short)} of {count} run(s), to {least:.0%} of its steps or more: the whole way costs "
             f"{most:.1f} minutes at a nominal speed, {beyond}"
         )
     if few:
-        least_rows = attempts[0].fits[0].way.least_rows
-        lines.append(f"left out of {few} of {count} run(s): fewer than {least_rows} rows")
+        lines.append(f"left out of {few} of {count} run(s): fewer than {way.way.least_rows} rows")
     return lines

@@ -4,30 +4,31 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from functools import cached_property
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from pydantic import Field
 from torch import Tensor
 
 from components.core.artifacts import read_manifest
 from components.core.processors import cores
 from components.data.tasks.budgets import budget_name, sample_rows
-from components.data.tasks.data import Answer, Fields
+from components.data.tasks.data import Answer, Fields, Target
 from components.data.tasks.examples import TaskFacts, read_facts, read_split, strata_of
 from components.data.tasks.reading.labels import are_words, text_of
+from components.data.unlabelled_texts import KIND as UNLABELLED
 from components.data.unlabelled_texts import read_unlabelled
 from components.learners.base import Rows
 from components.learners.task_models.base import Encoded, Task
 from components.learners.task_models.features import FeatureTable, cached
-from components.learners.task_models.fixed_batches import FixedBatches
 from components.learners.task_models.heads import ClassWeight, Head, LabelHead
 from components.learners.task_models.kinds import find_task
 from components.learners.task_models.model import TaskModel
+from components.learners.task_models.predictor import Predictor
 from components.learners.task_models.probe import HeadCandidate
 from components.learners.ways import way_of
 from components.learners.ways.base import Way
@@ -51,6 +52,9 @@ COPIES: Final = 5
 HEAD: Final = 64
 #: The texts that a training labels, and the names of the labels, as splits.
 LABELS, NAMES = "labels", "names"
+#: Kind and file of the output of a teacher (`runs.read_soft_labels`).
+SOFT_LABELS: Final = "soft-labels"
+SOFT_LABELS_FILE: Final = "labels.safetensors"
 
 
 class FinetuneJob(Section):
@@ -63,6 +67,9 @@ class FinetuneJob(Section):
         settings: `finetune.<family>`.
         baselines: output of the stage `baseline`, whose words models are combined with the encoder; None: none are.
         code: digest of the code and libraries that the stage can reach; part of the keys of checkpoints and features.
+        group: block of `distil` of a teacher or student.
+        texts: its texts without labels.
+        taught: folder with the predictions for them, of which a student learns those of the systems `teachers`.
     """
 
     task: str
@@ -75,6 +82,15 @@ class FinetuneJob(Section):
     baselines: Path | None = None
     code: str = ""
     cluster: ClusterSettings = ClusterSettings()
+    group: str = ""
+    texts: Path | None = None
+    taught: Path | None = None
+    teachers: list[str] = Field(default=[])
+
+    @property
+    def predictions(self) -> list[Path]:
+        """The outputs of the teachers."""
+        return [self.taught / teacher for teacher in self.teachers if self.taught is not None]
 
     @property
     def system(self) -> str:
@@ -89,8 +105,7 @@ class Fit:
         job: of the stage; its settings are those of the training.
         budget: rows per stratum; -1 for all.
         key: of the checkpoints, those of all folds.
-        texts: texts without labels, of which the training learns the `teachers`' predictions. Without teachers, it
-            labels them for students, in place of test.
+        share: of the steps that are trained, to which `auto.minutes` has limited it.
         temperature: of the sampling of tasks that are trained together.
         fold: of a cross-validation with `folds` folds, whose rows are not read, and are predicted; None: the training
             reads all rows of the budget.
@@ -106,8 +121,7 @@ class Fit:
     seed: int
     precision: Precision
     key: str
-    texts: Path | None = None
-    teachers: tuple[Path, ...] = ()
+    share: float = 1.0
     temperature: float = 1.0
     fold: int | None = None
     folds: int = 0
@@ -133,33 +147,29 @@ class Fit:
         return find_task(self.facts.kind)
 
     @property
-    def trained(self) -> bool:
-        return is_trained(self.job.encoder)
+    def labels(self) -> bool:
+        """Whether the training labels texts for students, in place of test."""
+        return self.job.texts is not None and not self.job.teachers
 
     @property
-    def labels(self) -> Path | None:
-        """The texts that the training labels for students."""
-        return None if self.teachers else self.texts
+    def taught(self) -> Sequence[Path]:
+        """The teachers' predictions that the training learns."""
+        return self.job.predictions if self.way.has_teachers else ()
 
     @property
-    def part(self) -> str:
-        """Name of the fold."""
-        return "all" if self.fold is None else str(self.fold)
+    def name(self) -> str:
+        """Budget, seed and fold, by which a teacher's predictions are stored."""
+        return f"{self.budget}.{self.seed}.{'all' if self.fold is None else self.fold}"
 
     @property
     def store(self) -> CheckpointStore:
-        return CheckpointStore(self.job.cluster.storage, key=f"{self.key}/{self.part}")
+        return CheckpointStore(self.job.cluster.storage, key=f"{self.key}/{self.name.rpartition('.')[2]}")
 
     @property
     def rounds(self) -> int:
         """Number of trainings of the same length, one after another and this one included, for which a limit of time
         has to suffice (`components.core.clock`)."""
         return 1 if self.fold is None else 1 + math.ceil((self.folds - self.fold) / min(self.folds, cores()))
-
-    @property
-    def whole(self) -> Rows:
-        """All rows of the label budget."""
-        return Rows.of(self.job.examples, self.budget, self.seed)
 
     def rows(self) -> Rows:
         """All rows of the label budget, or those outside of the fold.
@@ -170,28 +180,48 @@ class Fit:
         rows = Rows.of(self.job.examples, self.budget, self.seed, most=self.folds or None)
         return rows if self.fold is None else rows.without(self.fold, further=self.left_out)
 
-    def shortened(self, epochs: float) -> Fit:
-        """The training with fewer epochs, to which `auto.minutes` has limited it."""
-        settings = self.way.shortened(self.settings, epochs=epochs)
-        return replace(self, job=self.job.model_copy(update={"settings": settings}))
+    def schedule(self, *, epoch: int) -> tuple[int, dict[int, list[int]]]:
+        """Number of steps; and step -> numbers of the evaluations after it, from 1, which are evenly spaced over all
+        steps. `epoch`: steps per epoch, over all tasks."""
+        texts = 0
+        if self.taught and self.job.texts is not None:
+            texts = int(read_manifest(self.job.texts, kind=UNLABELLED).facts["rows"])
+        whole, count = self.way.schedule(self.settings, epoch=epoch, taught=texts)
+        steps, evaluations = max(1, round(self.share * whole)), dict[int, list[int]]()
+        for number in range(1, count + 1):
+            evaluations.setdefault(max(1, round(steps * number / count)), []).append(number)
+        return steps, evaluations
 
     def encode(self, model: TaskModel, tokenizer: Tokenizer, rows: Sequence[Fields]) -> list[Encoded]:
         return self.task.encode(rows, tokenizer, model.encoder, self.settings)
 
     def features(self, split: str, rows: NDArray[np.int64] | None = None) -> FeatureTable:
-        """The features of a split by the encoder before training, computed once; `rows`: of some rows of train.
+        """The features of a split by the encoder before training, computed once for all trainings with the same encoder
+        weights and the same reading of rows; `rows`: of some rows of train.
 
         Raises:
             ArtifactError: encoder or examples are incomplete, or the features cannot be written.
         """
-        fields = self.fields(split)
+        job, settings, fields = self.job, self.settings, self.fields(split)
 
         def extracted() -> Iterator[FeatureTable]:
             model, tokenizer = build(self)
-            return FixedBatches(model, precision=self.precision).tables(self.encode(model, tokenizer, fields))
+            return Predictor(model, precision=self.precision).tables(self.encode(model, tokenizer, fields))
 
-        key = f"{self.features_key}-{fingerprint(fields=fields)}"
-        table = cached(Path(self.job.cluster.features), key, extracted)
+        key = fingerprint(
+            encoder=read_manifest(job.encoder, kind=ENCODER).digest,
+            # Random encoders differ from seed to seed, and so do their features.
+            weights=None if is_trained(job.encoder) else self.seed,
+            kind=self.facts.kind,
+            reading=settings.model_dump(mode="json", include=set(ReadingSettings.model_fields)),
+            task_tokens=settings.own_task_tokens and family_named(family_of(job.encoder)).task_tokens,
+            precision=self.precision,
+            code=job.code,
+            fields=fields,
+            # Raised when the layout of a stored table changes, so that older ones are not read.
+            version=3,
+        )
+        table = cached(Path(job.cluster.features), key, extracted)
         return table if rows is None else table.take(np.searchsorted(self._training_rows, rows))
 
     def fields(self, split: str) -> list[Fields]:
@@ -200,8 +230,8 @@ class Fit:
         if split == NAMES:
             return [fields for texts in label_fields(self.facts) for fields in texts]
         if split == LABELS:
-            assert self.labels is not None, "it labels no texts"
-            return read_unlabelled(self.labels)
+            assert self.job.texts is not None, "it labels no texts"
+            return read_unlabelled(self.job.texts)
         whole = read_split(self.job.examples, split)
         return (whole.take(self._training_rows) if split == "train" else whole).fields
 
@@ -211,27 +241,10 @@ class Fit:
         study may use a budget or a seed that is not in the settings of the task."""
         facts = self.facts
         strata = strata_of(read_split(self.job.examples, "train"), facts.kind)
-        seeds = {*facts.seeds, self.seed} if self.trained else {self.seed}
+        seeds = {*facts.seeds, self.seed} if is_trained(self.job.encoder) else {self.seed}
         budgets = {*facts.budgets, self.budget}
         drawn = [sample_rows(strata, budget, seed=seed)[0] for budget in budgets for seed in seeds]
         return np.unique(np.concatenate(drawn))
-
-    @cached_property
-    def features_key(self) -> str:
-        """Equal for trainings with the same encoder weights and the same reading of rows."""
-        job, settings = self.job, self.settings
-        return fingerprint(
-            encoder=read_manifest(job.encoder, kind=ENCODER).digest,
-            # Random encoders differ from seed to seed, and so do their features.
-            weights=None if self.trained else self.seed,
-            kind=self.facts.kind,
-            reading=settings.model_dump(mode="json", include=set(ReadingSettings.model_fields)),
-            task_tokens=settings.own_task_tokens and family_named(family_of(job.encoder)).task_tokens,
-            precision=self.precision,
-            code=job.code,
-            # Raised when the layout of a stored table changes, so that older ones are not read.
-            version=2,
-        )
 
 
 #: The tasks that are trained around one encoder: one, but for the stage `together`; of the same settings, seed,
@@ -261,26 +274,21 @@ def build(fit: Fit) -> tuple[TaskModel, Tokenizer]:
 
 
 def load_initial_encoder(fit: Fit) -> tuple[LanguageModel, Tokenizer]:
-    """The stored encoder, or a randomly initialised one if it is untrained; and its tokenizer."""
+    """The stored encoder, or, if it is untrained, a model of the same architecture with random weights from the seed
+    and the same static channel; and its tokenizer."""
     loaded = load_encoder(fit.job.encoder)
-    encoder = loaded.model
+    encoder = given = loaded.model
     if not loaded.trained:
-        encoder = fresh_encoder(fit, encoder)
+        torch.manual_seed(counter_seed(fit.seed, "encoder"))
+        sizes = given.config.model_dump(mode="json", exclude={"vocabulary"})
+        encoder = build_model(loaded.family, vocabulary=given.config.vocabulary, settings=sizes)
+        channels = ((given.static_vectors(), encoder.static_vectors()), (given.static_words(), encoder.static_words()))
+        for stored, table in channels:
+            if stored is not None and table is not None:
+                table.copy_(stored)
         encoder.bind(loaded.tokenizer)
     encoder.set_dropout(fit.settings.dropout)
     return encoder, loaded.tokenizer
-
-
-def fresh_encoder(fit: Fit, encoder: LanguageModel) -> LanguageModel:
-    """A model of the same architecture with random weights from the seed, and the same static channel."""
-    torch.manual_seed(counter_seed(fit.seed, "encoder"))
-    sizes = encoder.config.model_dump(mode="json", exclude={"vocabulary"})
-    fresh = build_model(family_of(fit.job.encoder), vocabulary=encoder.config.vocabulary, settings=sizes)
-    channels = ((encoder.static_vectors(), fresh.static_vectors()), (encoder.static_words(), fresh.static_words()))
-    for given, table in channels:
-        if given is not None and table is not None:
-            table.copy_(given)
-    return fresh
 
 
 def with_head(fit: Fit, encoder: LanguageModel) -> TaskModel:
@@ -307,16 +315,13 @@ def names_of(fit: Fit) -> Sequence[bool | None]:
     return [True, False] if are_words(text for texts in label_fields(fit.facts) for (text,) in texts) else [None]
 
 
-def weights_of(fit: Fit, head: Head, main: str) -> Sequence[ClassWeight | None]:
+def weights_of(asked: str, head: Head, targets: Sequence[Target], *, main: str) -> Sequence[ClassWeight | None]:
     """Candidates of `class_weight`, the preferred first; [None] if there is no choice: another kind of head, `accuracy`
     as the primary metric `main`, or labels that are equally frequent.
 
     Macro averages count all classes alike, as `balanced` does; one standard error would keep what is first.
     """
-    asked = fit.settings.class_weight
-    if not isinstance(head, LabelHead) or asked == "none" or main == "accuracy":
-        return [None]
-    if not head.log_prior(fit.rows().run.labelled.targets).any():
+    if not isinstance(head, LabelHead) or asked == "none" or main == "accuracy" or not head.log_prior(targets).any():
         return [None]
     if asked == "balanced":
         return ["balanced"]
@@ -329,18 +334,14 @@ def gpu_bytes(fits: Iterable[Fit]) -> int:
     A layer of width h stores h (34 + 5 a T / h) bytes per position for the backward pass, with activations of 16 bits,
     T positions and a attention heads (Korthikanti et al. 2022, equation 1). A Transformer layer has 12 h^2 parameters.
     """
-    distinct = {(fit.job.encoder, fit.precision, fit.settings.step_rows, fit.settings.max_length): fit for fit in fits}
-    return max(map(_bytes_of, distinct.values()), default=0)
-
-
-def _bytes_of(fit: Fit) -> int:
-    model = architecture_of(fit.job.encoder)
-    layers = max(1, len(model.layer_groups()) - 1)
-    width = (product_size(model) / (12 * layers)) ** 0.5
-    length = fit.settings.max_length
-    position = width * (34 + 5 * length / HEAD) * (1 if fit.precision == "bf16" else 2)
-    activations = fit.settings.step_rows * length * layers * position
-    return int(PROCESS + 4 * COPIES * count_parameters(model) + activations)
+    most = 0
+    for fit in {(fit.job.encoder, fit.settings.step_rows): fit for fit in fits}.values():
+        model, rows, length = architecture_of(fit.job.encoder), fit.settings.step_rows, fit.settings.max_length
+        layers = max(1, len(model.layer_groups()) - 1)
+        width = (product_size(model) / (12 * layers)) ** 0.5
+        position = width * (34 + 5 * length / HEAD) * (1 if fit.precision == "bf16" else 2)
+        most = max(most, int(PROCESS + 4 * COPIES * count_parameters(model) + rows * length * layers * position))
+    return most
 
 
 def pack(name: str, answers: Sequence[Answer]) -> dict[str, Tensor]:

@@ -8,28 +8,30 @@ a finished one is not repeated."""
 
 import math
 import time
-from collections.abc import Callable, Mapping, Sequence
-from functools import cached_property, reduce
+from collections.abc import Mapping, Sequence
+from functools import cached_property, partial, reduce
 from itertools import product
 from typing import Any, ClassVar
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from torch import Tensor, nn
+from safetensors import SafetensorError, safe_open
+from torch import Tensor
 
 from components.cluster.distributed import World
 from components.core.artifacts import read_manifest
 from components.core.clock import OutOfTimeError, seconds_left
+from components.core.errors import ArtifactError
 from components.core.measurements import Curve
 from components.data.tasks.data import Answer, Fields, Target
 from components.data.tasks.results import best_score
-from components.data.unlabelled_texts import KIND as UNLABELLED
-from components.data.unlabelled_texts import read_unlabelled
+from components.data.unlabelled_texts import digest_of, read_unlabelled
 from components.learners.base import per_row
 from components.learners.finetuning.fit import (
     LABELS,
     NAMES,
+    SOFT_LABELS,
+    SOFT_LABELS_FILE,
     Fit,
     Fits,
     below,
@@ -39,29 +41,27 @@ from components.learners.finetuning.fit import (
     names_of,
     pack,
     title_of,
+    unpack,
     weights_of,
     with_head,
 )
-from components.learners.finetuning.soft_labels import soft_labels_of
 from components.learners.task_models.base import Encoded
 from components.learners.task_models.features import FeatureTable, read_by_head
-from components.learners.task_models.fixed_batches import FixedBatches, extract
-from components.learners.task_models.heads import ClassWeight, ImitatingHead, TextHead
-from components.learners.task_models.model import TaskModel, answers, cloned_state
+from components.learners.task_models.heads import ImitatingHead, TextHead
+from components.learners.task_models.predictor import Predictor, extract
 from components.learners.task_models.probe import MOST_ROWS, HeadCandidate, HeadRows, solve_head, train_head
-from components.learners.ways.base import TrainingRows
-from components.models.base import Batch, Carry, LanguageModel, Losses
+from components.learners.ways.base import Learned, TaskMixture, shares
+from components.models.base import LanguageModel
 from components.tokenization import Tokenizer
 from components.training.checkpoint import Checkpoint, CheckpointStore
 from components.training.loop import TrainingState, train
 from components.training.precision import first_device
 from components.training.rng import counter_rng, counter_seed
-from components.training.windows import Sampler
 
 #: Points of a training's curve in monitoring; a stage has many trainings.
 CURVE_POINTS = 60
-#: Prefixes of a task's tensors in a checkpoint: its best weights so far, and the weights of a model.
-BEST, MODEL = "best.", "model."
+#: Prefix of the best weights in a checkpoint.
+BEST = "best."
 
 
 class Member:
@@ -74,54 +74,46 @@ class Member:
     """
 
     def __init__(self, fit: Fit, encoder: LanguageModel, tokenizer: Tokenizer) -> None:
-        self.fit, self.way, self._tokenizer = fit, fit.way, tokenizer
-        self.model = model = with_head(fit, encoder)
-        self.rows, settings = fit.rows(), fit.settings
-        self.scoring = self.rows.scoring
+        self.fit, self.way, self.rows, self._tokenizer = fit, fit.way, fit.rows(), tokenizer
+        self.model = with_head(fit, encoder)
         #: The rows on which it is scored; None: it ends at a given evaluation.
-        self.judged = None if fit.stop is not None else self.rows.dev if fit.fold is None else self.rows.held_out
+        self.judged = self.rows.held_out if fit.stop is None else None
+        self.head = head = self.model.head
         #: Whether the head on frozen features is solved for instead of trained by gradient steps.
-        self.is_solved = settings.head_steps > 0 and isinstance(model.head, TextHead) and model.head.is_linear
-        #: The part of the model whose best weights are kept.
-        self.learning: nn.Module = self.way.stored(model)
-        model.head.decides = False
+        self.is_solved = fit.settings.head_steps > 0 and isinstance(head, TextHead) and head.is_linear
+        head.decides = False
         if fit.calibration is not None:
-            model.head.calibration = fit.calibration
-        model.head.prepare(self.rows.labelled.targets)
-        self._best: dict[str, Tensor] = {}
-        #: The answers to the judged rows at every evaluation (`pack`).
-        self._points: dict[str, Tensor] = {}
-        self._encodings: dict[str, list[Encoded]] = {}
+            head.calibration = fit.calibration
+        head.prepare(self.rows.labelled.targets)
+        #: What a checkpoint stores of the task in addition to the state of the training: the answers to the judged
+        #: rows at every evaluation (`at.NUMBER`), and the best weights of what is trained (`best.`).
+        self.kept: dict[str, Tensor] = {}
+        self._encoded: dict[str, list[Encoded]] = {}
         self.record: dict[str, Any] = {
             "budget": fit.budget,
             "seed": fit.seed,
             "precision": fit.precision,
-            "score": self.scoring.main,
+            "score": self.rows.scoring.main,
             "curve": [],
             "best_step": 0,
             "best_epoch": 0.0,
             "stop": 0,
-            "steps": 0,
-            "tokens": 0,
-            "seconds": 0.0,
         }
 
     # -- rows --------------------------------------------------------------------------------------------------------
 
     def encoded(self, split: str) -> list[Encoded]:
         """A split as piece ids; not computed where only a head is trained."""
-        if split not in self._encodings:
+        if split not in self._encoded:
             rows = {"train": self.rows.labelled, "dev": self.judged, "test": self.rows.test}.get(split)
-            self._encodings[split] = self._encode(self.fit.fields(split) if rows is None else rows.fields)
-        return self._encodings[split]
+            self._encoded[split] = self._encode(self.fit.fields(split) if rows is None else rows.fields)
+        return self._encoded[split]
 
     def features(self, split: str) -> FeatureTable:
         """The features of a split's rows by the encoder before training."""
-        if split == "train":
-            return self.fit.features("train", self.rows.learned)
-        if split == "dev" and self.rows.held is not None:
-            return self.fit.features("train", self.rows.drawn[self.rows.held])
-        return self.fit.features(split)
+        held = None if self.rows.held is None else self.rows.drawn[self.rows.held]
+        rows = {"train": self.rows.learned, "dev": held}.get(split)
+        return self.fit.features(split if rows is None else "train", rows)
 
     def inputs(self, split: str, *, trained: bool) -> FeatureTable:
         """The inputs of the head for a split's rows, by the encoder as it is, or as it was before training."""
@@ -129,9 +121,9 @@ class Member:
             return read_by_head(self.model, self.features(split))
         return read_by_head(self.model, extract(self.model, self.encoded(split), precision=self.fit.precision))
 
-    def _head_rows(self, *, names: bool | None, trained: bool = False) -> HeadRows:
+    def head_rows(self, *, names: bool | None, trained: bool = False) -> HeadRows:
         """The rows on which the head is trained alone, a sample of more than `MOST_ROWS`, with the names of the labels
-        or without."""
+        or without; the several texts of a label are averaged."""
         rows = np.arange(len(self.rows.labelled))
         if len(rows) > MOST_ROWS:
             rows = np.sort(counter_rng(self.fit.seed, "head alone").permutation(rows)[:MOST_ROWS])
@@ -142,33 +134,36 @@ class Member:
             targets += _targets(np.unique(self._named))
         return HeadRows(table, targets)
 
-    def training_rows(self) -> TrainingRows:
-        """The rows that are learned from, with the names of the labels if they are chosen."""
-        names, targets = self.candidate.names, list(self.rows.labelled.targets)
-        splits, (texts, taught) = ["train", *[NAMES] * bool(names)], self.taught
+    def learned(self) -> Learned:
+        """What is learned from: the labelled rows, then the names of the labels if they are chosen."""
+        names = bool(self.candidate.names)
+        splits, targets = ["train", *[NAMES] * names], [*self.rows.labelled.targets, *_targets(self._named) * names]
+        inputs: Any = None
         if self.way.trains_encoder:
-            inputs: Any = [row for split in splits for row in self.encoded(split)]
+            inputs = [row for split in splits for row in self.encoded(split)]
         else:
             inputs = reduce(FeatureTable.joined, map(self.features, splits))
-        targets += _targets(self._named) if names else []
-        return TrainingRows(self.model, self.fit.seed, targets, inputs, taught, self._encode(texts))
+        return Learned(self.model, self.fit.seed, inputs, targets, self.taught)
 
     @cached_property
     def _named(self) -> NDArray[np.int64]:
         """The label of each text of `NAMES`."""
-        facts = self.fit.facts
-        return np.repeat(np.arange(len(facts.labels)), [len(texts) for texts in label_fields(facts)])
+        return np.asarray([label for label, texts in enumerate(label_fields(self.fit.facts)) for _ in texts])
 
     @cached_property
-    def taught(self) -> tuple[list[Fields], list[Target]]:
-        """Texts that teachers have labelled, and their predictions."""
-        if not self.fit.teachers:
+    def taught(self) -> tuple[list[Encoded], list[Target]]:
+        """Texts that teachers have labelled, and their predictions.
+
+        Texts of the rows that the training is scored on, and what belongs to them, are left out, although they have no
+        labels here: a served model has not learned from the texts of its requests."""
+        if not self.fit.taught:
             return [], []
-        assert self.fit.texts is not None
-        texts = read_unlabelled(self.fit.texts)
+        assert self.fit.job.texts is not None
+        texts = read_unlabelled(self.fit.job.texts)
         scored = self.rows.left_out.union(() if self.judged is None else self.judged.digests)
-        rows, taught = soft_labels_of(self.fit, texts, scored)
-        return [texts[row] for row in rows], taught
+        rows = [row for row, fields in enumerate(texts) if digest_of(fields) not in scored]
+        labels = read_soft_labels(self.fit) if texts else []
+        return self._encode([texts[row] for row in rows]), [labels[row] for row in rows]
 
     def _encode(self, rows: Sequence[Fields]) -> list[Encoded]:
         return self.fit.encode(self.model, self._tokenizer, rows)
@@ -184,14 +179,13 @@ class Member:
     def candidates(self) -> list[HeadCandidate]:
         """Candidates of the head; those that differ only in the penalty are next to each other, the largest first. Of
         a head that is not solved, only whether the names of the labels are training texts."""
-        fit, head = self.fit, self.model.head
-        names, weights = names_of(fit), list[ClassWeight | None]([None])
-        if self.is_solved:
-            weights = list(weights_of(fit, head, self.scoring.main))
-        elif len(names) > 1:
+        settings, head, names = self.fit.settings, self.head, names_of(self.fit)
+        if not self.is_solved and len(names) > 1:
             names = [None]
+        asked = settings.class_weight if self.is_solved else "none"
+        weights = weights_of(asked, head, self.rows.run.labelled.targets, main=self.rows.scoring.main)
         norms = head.norm_kinds if isinstance(head, TextHead) and head.norm_kinds else [None]
-        penalties = sorted(fit.settings.head_penalties, reverse=True)
+        penalties = sorted(settings.head_penalties, reverse=True)
         return [
             HeadCandidate(norm, penalty, named, weight)
             for named, weight, norm, penalty in product(names, weights, norms, penalties)
@@ -203,17 +197,15 @@ class Member:
 
     def answers_by_candidate(self) -> dict[HeadCandidate, list[Answer]]:
         """The answers to the judged rows by a head that is solved with each candidate, before `Head.calibrate`."""
-        dev, batches = self.features("dev"), FixedBatches(self.model)
-        names = {candidate.names for candidate in self.candidates}
-        rows = {each: self._head_rows(names=each) for each in names}
-        result = {}
+        dev, result = self.features("dev"), {}
+        rows = {names: self.head_rows(names=names) for names in {each.names for each in self.candidates}}
         for candidate in self.candidates:
             self._solve(rows[candidate.names], candidate)
-            result[candidate] = batches.decide(dev)
+            result[candidate] = Predictor(self.model).decide(dev)
         return result
 
     def _solve(self, rows: HeadRows, candidate: HeadCandidate) -> None:
-        head, settings = self.model.head, self.fit.settings
+        head, settings = self.head, self.fit.settings
         # Features are few and stay on the CPU, independent of the encoder's device.
         head.cpu()
         # In a run that trains the encoder alone, the head is frozen.
@@ -228,23 +220,26 @@ class Member:
 
     def fit_head(self, *, trained: bool) -> None:
         """Fit the head to the training rows, as the encoder reads them now, or as it did before training."""
-        self._solve(self._head_rows(names=self.candidate.names, trained=trained), self.candidate)
+        self._solve(self.head_rows(names=self.candidate.names, trained=trained), self.candidate)
 
     def start(self) -> None:
-        """Train the head on the frozen encoder's features."""
+        """Train the head on the frozen encoder's features. The penalty is divided among all rows, the texts of the
+        teachers included."""
         if self.fit.settings.head_steps and (self.is_solved or self.way.trains_encoder):
             self.fit_head(trained=False)
         elif not self.way.trains_encoder and not self.is_solved:
-            self.model.head.cpu().fit_norm(self.inputs("train", trained=False).matrix())
-            self.model.head.to(first_device())
-        self.model.head.penalty *= self.way.penalty_factor(labelled=len(self.rows.labelled), taught=len(self.taught[1]))
+            self.head.cpu().fit_norm(self.inputs("train", trained=False).matrix())
+            self.head.to(first_device())
+        count = len(self.rows.labelled)
+        self.head.penalty *= count / (count + len(self.taught[1]))
         self.model.eval()
 
     # -- evaluations and results -------------------------------------------------------------------------------------
 
-    def evaluate(self, step: int, *, numbers: Sequence[int], epoch: int, loss: float | None) -> None:
+    def evaluate(self, step: int, *, numbers: Sequence[int], epoch: int, loss: float | None) -> dict[str, float]:
         """Add the metrics of the current weights to the curve; keep the weights if they are the best so far (the
-        earlier ones at a tie), or if this is the evaluation at which the training ends.
+        earlier ones at a tie), or if this is the evaluation at which the training ends. Returns the primary metric by
+        its name in monitoring.
 
         Args:
             step: number of steps so far.
@@ -253,64 +248,56 @@ class Member:
             loss: training loss of the step.
         """
         if self.judged is None and self.fit.stop not in numbers:
-            return
+            return {}
         trained = bool(step) and self.way.trains_encoder
         if self.way.refits_head and step:
             self.fit_head(trained=True)
-        keeps = True
+        keeps, shown, place = True, {}, round(step / epoch, 3)
         if (judged := self.judged) is not None:
-            curve, alone = self.record["curve"], self.fit.fold is None
+            curve, scoring, alone = self.record["curve"], self.rows.scoring, self.fit.fold is None
             result = self._answers("dev", trained=trained)
             if alone:
                 # In a fold, a head is calibrated on the predictions of all folds.
-                result = self.model.head.calibrate(result, per_row(self.scoring, judged))
-            scores = self.scoring.score(judged.fields, judged.targets, result)
-            keeps = alone and (not curve or scores[self.scoring.main] > best_score(self.record))
+                result = self.head.calibrate(result, per_row(scoring, judged))
+            scores = scoring.score(judged.fields, judged.targets, result)
+            keeps = alone and (not curve or scores[scoring.main] > best_score(self.record))
             for number in numbers:
-                self._points |= pack(at(number), result)
-            curve.append({"step": step, "epoch": round(step / epoch, 3), "train_loss": loss, **scores})
+                self.kept |= pack(at(number), result)
+            curve.append({"step": step, "epoch": place, "train_loss": loss, **scores})
+            shown = {scoring.main: scores[scoring.main]}
+            if keeps:
+                self.record["chosen"] = len(curve) - 1
         if keeps:
-            self.record |= {"best_step": step, "best_epoch": round(step / epoch, 3), "stop": numbers[0]}
-            self._best = cloned_state(self.learning)
+            self.record |= {"best_step": step, "best_epoch": place, "stop": numbers[0]}
+            for name, value in self.model.state_dict().items():
+                if self.way.trains_encoder or not name.startswith("encoder."):
+                    self.kept[f"{BEST}{name}"] = value.detach().to("cpu", copy=True)
+        return shown
 
     def result(self) -> dict[str, Tensor]:
-        """The answers to the judged rows at every evaluation (`at.NUMBER`); of a training that is not of a fold, the
-        predictions of test by the weights that are kept, and the weights (`model.`), or what students learn
-        (`LABELS`)."""
+        """What is kept; of a training that is not of a fold also the predictions of test by the best weights, or
+        instead what students learn (`LABELS`)."""
         if self.judged is not None and self.fit.fold is not None:
-            return self._points
-        self.learning.load_state_dict(self._best)
+            return self.kept
+        self.model.load_state_dict(below(BEST, self.kept), strict=False)
         self.model.eval()
-        self.model.head.decides = True
+        self.head.decides = True
         # The best weights may be those before training, whose features are cached.
         trained = bool(self.record["best_step"]) and self.way.trains_encoder
-        if self.fit.labels is not None:
-            head = self.model.head
-            assert isinstance(head, ImitatingHead)  # as `refuse_distillation` has found
-            return pack(LABELS, self._answers(LABELS, trained=trained, answer=head.taught))
-        weights = {f"{MODEL}{name}": value.cpu() for name, value in cloned_state(self.model).items()}
-        return self._points | pack("test", self._answers("test", trained=trained)) | weights
-
-    def tensors(self) -> dict[str, Tensor]:
-        """Tensors that a checkpoint stores for the task in addition to the state of the training."""
-        return {f"{BEST}{name}": value.cpu() for name, value in self._best.items()} | self._points
-
-    def restore(self, tensors: Mapping[str, Tensor], record: Mapping[str, Any]) -> None:
-        """Restore the tensors that `tensors` returned, and the record."""
-        self._best, self.record = below(BEST, tensors), dict(record)
-        self._points = {name: value for name, value in tensors.items() if not name.startswith(BEST)}
+        if self.fit.labels:
+            assert isinstance(self.head, ImitatingHead)  # as `refuse_distillation` has found
+            return pack(LABELS, self._answers(LABELS, trained=trained, answer=self.head.taught))
+        return self.kept | pack("test", self._answers("test", trained=trained))
 
     def _answers(self, split: str, *, trained: bool, answer: Any = None) -> list[Answer]:
         """Predictions of the present weights, of test as the stored classifier repeats them to the last bit; `trained`:
         whether the encoder was trained, else its features are cached."""
         if not trained:
-            return FixedBatches(self.model).decide(self.features(split), answer=answer)
-        fits, precision = self.way.refits_head, self.fit.precision
-        if not fits and split != "test":
-            # Larger batches take less time.
-            return answers(self.model, self.encoded(split), answer=answer, precision=precision)
-        batches = FixedBatches(self.model, precision=precision, head_precision="float32" if fits else None)
-        return batches.answers(self.encoded(split), answer=answer)
+            return Predictor(self.model).decide(self.features(split), answer=answer)
+        # Larger batches take less time.
+        fixed = split == "test" or self.way.refits_head
+        predictor = Predictor(self.model, precision=self.fit.precision, fixed=fixed)
+        return predictor.answers(self.encoded(split), answer=answer)
 
 
 def at(number: int) -> str:
@@ -322,14 +309,38 @@ def _targets(labels: NDArray[np.int64]) -> list[Target]:
     return [np.asarray([label], dtype=np.float64) for label in labels]
 
 
-def finished(fits: Fits) -> bool:
+def read_soft_labels(fit: Fit) -> list[Target]:
+    """The mean of the predictions of a training's teachers for every text: those that have learned from the same rows.
+
+    `labels.safetensors` of a teacher holds (`pack`) under `BUDGET.SEED.FOLD` the predictions by the run that has
+    learned from the rows outside a fold, and under `BUDGET.SEED.all` by the run that has learned from all rows. So a
+    student never learns the labels of the rows on which it is scored: neither itself nor through its teacher.
+
+    Raises:
+        ArtifactError: an output is incomplete, or has no predictions of this run.
+    """
+    result = []
+    for folder in fit.taught:
+        read_manifest(folder, kind=SOFT_LABELS)
+        try:
+            with safe_open(folder / SOFT_LABELS_FILE, framework="pt") as stored:
+                tensors = {key: stored.get_tensor(key) for key in (fit.name, f"{fit.name}.lengths")}
+        except (SafetensorError, OSError) as error:
+            problem = f"has no predictions of the run {fit.name}; run the stage teach again"
+            raise ArtifactError(f"{folder / SOFT_LABELS_FILE}: {problem}") from error
+        result.append(unpack(fit.name, tensors))
+    return [np.mean(each, axis=0, dtype=np.float64) for each in zip(*result, strict=True)]
+
+
+def finished(fits: Fits) -> Checkpoint | None:
+    """The last checkpoint of a training that has ended."""
     stored = fits[0].store.latest()
-    return stored is not None and bool(stored.numbers.get("done"))
+    return stored if stored is not None and stored.numbers.get("done") else None
 
 
 def result(fits: Fits, task: int) -> tuple[dict[str, Tensor], dict[str, Any]]:
     """The tensors (`Member.result`) and the record of one task of a finished training."""
-    stored = fits[0].store.latest()
+    stored = finished(fits)
     assert stored is not None, f"{fits[0].key} is not finished"
     return below(_prefix(task), stored.tensors), dict(stored.numbers["records"][task])
 
@@ -345,19 +356,15 @@ def execute(fits: Fits) -> list[dict[str, Any]]:
         TrainingError: the loss is not finite, or a checkpoint cannot be written.
         ArtifactError: encoder or examples are incomplete, or do not fit.
     """
+    if (ended := finished(fits)) is not None:
+        return list(ended.numbers["records"])
     store = fits[0].store
-    stored = store.latest()
-    if stored is not None and stored.numbers.get("done"):
-        return list(stored.numbers["records"])
-    began = time.perf_counter()
-    run = Run(fits, stored)
-    earlier = run.members[0].record["seconds"]
+    run = Run(fits, store.latest())
     run.train(store)
-    tensors = run.of_members(Member.result)
-    seconds = round(earlier + time.perf_counter() - began, 3)
+    tensors = run.named([member.result() for member in run.members])
     for member in run.members:
         short = {str(stratum): count for stratum, count in member.rows.short.items()}
-        member.record |= {"rows": len(member.rows.labelled), "short": short, "seconds": seconds}
+        member.record |= {**run.counts(), "rows": len(member.rows.labelled), "short": short}
     records = [member.record for member in run.members]
     store.save(run.steps + 1, tensors, {"done": True, "records": records})
     return records
@@ -368,74 +375,81 @@ class Run:
     are trained on the frozen encoder's features first, and scored as epoch 0; `stored`: where a training goes on."""
 
     def __init__(self, fits: Fits, stored: Checkpoint | None) -> None:
+        self._began, self._tokens, self._seconds = time.perf_counter(), 0, 0.0
         self.fits, self.settings, self.way = fits, fits[0].settings, fits[0].way
         encoder, tokenizer = load_initial_encoder(fits[0])
         self.members = [Member(fit, encoder, tokenizer) for fit in fits]
         #: Steps per epoch, over all tasks.
         self.epoch = epoch_of(fits)
-        #: `evaluations`: step -> numbers of the evaluations after it, from 1.
-        self.steps, self.evaluations = schedule_of(fits[0], epoch=self.epoch)
+        self.steps, self.evaluations = fits[0].schedule(epoch=self.epoch)
         for member in self.members:
             member.start()
         models = [member.model for member in self.members]
-        if len(fits) > 1:
-            model: nn.Module = JointModel(models).to(first_device()).eval()
-        else:
-            model = self.way.trained(models[0], taught=bool(self.members[0].taught[1]))
         #: Settings of the training loop.
-        self.training = self.way.training(self.settings)
-        every = steps_between(self.settings.unfreeze_epochs, epoch=self.epoch)
-        groups = self.way.groups(models, self.settings, unfreeze_every=every)
-        self.state = TrainingState.fresh(model, groups, settings=self.training, precision=fits[0].precision)
+        self.training, unfreeze = self.way.training(self.settings), self.settings.unfreeze_epochs
+        # A fraction of an epoch is at least one step.
+        every = max(1, round(unfreeze * self.epoch)) if unfreeze else 0
+        self.state = TrainingState.fresh(
+            self.way.trained(models),
+            self.way.groups(models, self.settings, unfreeze_every=every),
+            settings=self.training,
+            precision=fits[0].precision,
+        )
+        self.curve = Curve(title_of(fits), total=self.steps, points=CURVE_POINTS)
         if stored is None:
             self._evaluate([0], None)
             return
+        self._tokens, self._seconds = stored.numbers["tokens"], stored.numbers["seconds"]
         for index, member in enumerate(self.members):
-            member.restore(below(_prefix(index), stored.tensors), stored.numbers["records"][index])
+            member.kept = below(_prefix(index), stored.tensors)
+            member.record = dict(stored.numbers["records"][index])
         state = {name: value for name, value in stored.tensors.items() if not name.startswith("member.")}
         self.state.restore(state, stored.numbers["state"], world=World(device=first_device()))
 
-    def of_members(self, tensors: Callable[[Member], Mapping[str, Tensor]]) -> dict[str, Tensor]:
-        return {
-            f"{_prefix(task)}{name}": value
-            for task, member in enumerate(self.members)
-            for name, value in tensors(member).items()
-        }
+    def counts(self) -> dict[str, Any]:
+        """Steps, tokens and seconds so far, those of interrupted starts included."""
+        seconds = round(self._seconds + time.perf_counter() - self._began, 3)
+        return {"steps": self.state.step, "tokens": self._tokens, "seconds": seconds}
+
+    def named(self, of_members: Sequence[Mapping[str, Tensor]]) -> dict[str, Tensor]:
+        """The tensors of all tasks."""
+        return {f"{_prefix(task)}{name}": each[name] for task, each in enumerate(of_members) for name in each}
 
     def _evaluate(self, numbers: Sequence[int], loss: float | None) -> None:
         for member in self.members:
-            member.evaluate(self.state.step, numbers=numbers, epoch=self.epoch, loss=loss)
+            scores = member.evaluate(self.state.step, numbers=numbers, epoch=self.epoch, loss=loss)
+            task = "" if len(self.members) == 1 else f"{member.fit.job.task}_"
+            self.curve.add(self.state.step, **{f"dev_{task}{name}": value for name, value in scores.items()})
 
     def train(self, store: CheckpointStore) -> None:
         """The remaining steps, up to the last evaluation at which a task ends."""
-        last = self._last_step()
+        stops = {fit.stop for fit in self.fits}
+        ends = [step for step, numbers in self.evaluations.items() if None in stops or stops.intersection(numbers)]
+        last = max(ends, default=0)
         if all(member.is_fixed for member in self.members) or self.state.step >= last:
             return
-        world = World(device=first_device())
-        began = saved = time.perf_counter()
-        first = self.members[0].record
-        before, curve = first["seconds"], Curve(title_of(self.fits), total=self.steps, points=CURVE_POINTS)
+        seed, world, saved = self.fits[0].seed, World(device=first_device()), time.perf_counter()
+        samplers = [self.way.sampler(member.learned()) for member in self.members]
+        sizes = [len(member.rows.labelled) for member in self.members]
+        mixture = partial(TaskMixture, steps=self.steps, seed=counter_seed(seed, "together"))
         reports = train(
             self.state,
-            self._sampler(),
+            samplers[0] if len(samplers) == 1 else mixture(samplers, shares(sizes, self.fits[0].temperature)),
             settings=self.training,
             total_steps=self.steps,
-            seed=counter_seed(self.fits[0].seed, "finetune"),
+            seed=counter_seed(seed, "finetune"),
             world=world,
             in_stages=self.settings.unfreeze_schedule == "stages",
         )
         forecast = Forecast(self.fits[0].rounds, steps=last - self.state.step)
         for report in reports:
-            now = time.perf_counter()
             forecast.check(last - report.step)
-            for member in self.members:
-                member.record["tokens"] += report.tokens
-                member.record["steps"] = report.step
-                member.record["seconds"] = before + now - began
-            curve.step(
+            self._tokens += report.tokens
+            counts = self.counts()
+            self.curve.step(
                 report.step,
-                tokens=first["tokens"],
-                seconds=now - began,
+                tokens=self._tokens,
+                seconds=counts["seconds"],
                 loss=report.loss,
                 rate=report.rate,
                 gradient_norm=report.gradient_norm,
@@ -444,30 +458,11 @@ class Run:
                 self._evaluate(numbers, report.loss)
             if report.step >= last:
                 break
-            if now - saved >= self.fits[0].job.cluster.checkpoint_seconds and report.step < self.steps:
-                self._checkpoint(store, world)
+            if time.perf_counter() - saved >= self.fits[0].job.cluster.checkpoint_seconds and report.step < self.steps:
+                tensors = self.state.tensors(world) | self.named([member.kept for member in self.members])
+                records = [member.record for member in self.members]
+                store.save(report.step, tensors, {"state": self.state.numbers(), "records": records, **self.counts()})
                 saved = time.perf_counter()
-
-    def _last_step(self) -> int:
-        stops = {fit.stop for fit in self.fits}
-        if None in stops:
-            return self.steps
-        return max((step for step, numbers in self.evaluations.items() if stops.intersection(numbers)), default=0)
-
-    def _sampler(self) -> Sampler:
-        samplers = [self.way.sampler(member.training_rows()) for member in self.members]
-        if len(samplers) == 1:
-            return samplers[0]
-        return TaskMixture(
-            samplers,
-            shares([len(member.rows.labelled) for member in self.members], self.fits[0].temperature),
-            steps=self.steps,
-            seed=counter_seed(self.fits[0].seed, "together"),
-        )
-
-    def _checkpoint(self, store: CheckpointStore, world: World) -> None:
-        numbers = {"state": self.state.numbers(), "records": [member.record for member in self.members]}
-        store.save(self.state.step, self.state.tensors(world) | self.of_members(Member.tensors), numbers)
 
 
 class Forecast:
@@ -493,62 +488,3 @@ class Forecast:
             self._began = time.monotonic()
         elif taken >= self.AFTER and left * (time.monotonic() - self._began) / taken > seconds - self._later:
             raise OutOfTimeError
-
-
-def shares(sizes: Sequence[int], temperature: float) -> NDArray[np.float64]:
-    """Probability of each task: size^(1 / temperature), normalised (Arivazhagan et al. 2019, section 4.2)."""
-    weights = np.asarray(sizes, dtype=np.float64) ** (1 / temperature)
-    return weights / weights.sum()
-
-
-class TaskMixture(Sampler):
-    """Batches of several tasks, one task per step; `task` in a batch is its index.
-
-    The task of a step is a function of (seed, step); its batch is the next one of the task's own sampler. With fewer
-    steps, the sequence of tasks is a prefix of the same sequence."""
-
-    def __init__(
-        self, samplers: Sequence[Sampler], probabilities: NDArray[np.float64], *, steps: int, seed: int
-    ) -> None:
-        self.samplers = samplers
-        uniform = counter_rng(seed, "tasks").random(steps)
-        last = len(samplers) - 1
-        self.tasks = np.minimum(np.searchsorted(np.cumsum(probabilities), uniform, side="right"), last)
-        #: Number of a step's batch in the task's own sampler.
-        self.own = (np.cumsum(self.tasks[:, None] == np.arange(last + 1), axis=0) - 1)[np.arange(steps), self.tasks]
-
-    def batch(self, step: int, rank: int = 0, world: int = 1) -> Batch:
-        task = int(self.tasks[step])
-        return self.samplers[task].batch(int(self.own[step]), rank, world) | {"task": torch.tensor(task)}
-
-    def tokens(self, step: int) -> int:
-        return self.samplers[self.tasks[step]].tokens(int(self.own[step]))
-
-
-class JointModel(nn.Module):
-    def __init__(self, models: Sequence[TaskModel]) -> None:
-        super().__init__()
-        self.models = nn.ModuleList(models)
-
-    def losses(self, batch: Batch, carry: Carry = ()) -> Losses:
-        model = self.models[int(batch["task"])]
-        assert isinstance(model, TaskModel)
-        return model.losses(batch)
-
-
-def schedule_of(fit: Fit, *, epoch: int) -> tuple[int, dict[int, list[int]]]:
-    """Number of steps of a training; and step -> numbers of the evaluations after it, from 1, which are evenly spaced
-    over all steps. `epoch`: steps per epoch, over all tasks."""
-    taught = 0
-    if fit.teachers and fit.texts is not None:
-        taught = int(read_manifest(fit.texts, kind=UNLABELLED).facts["rows"])
-    steps, count = fit.way.steps(fit.settings, epoch=epoch, taught=taught), fit.way.evaluations(fit.settings)
-    evaluations: dict[int, list[int]] = {}
-    for number in range(1, count + 1):
-        evaluations.setdefault(max(1, round(steps * number / count)), []).append(number)
-    return steps, evaluations
-
-
-def steps_between(epochs: float, *, epoch: int) -> int:
-    """Steps between the unfreezing of two layer groups; a fraction of an epoch is at least one step."""
-    return max(1, round(epochs * epoch)) if epochs else 0

@@ -3,17 +3,16 @@ core. After a kill, the stage computes only what is missing, with the same weigh
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial, reduce
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from components.core.artifacts import read_manifest, writing
-from components.data.tasks.budgets import ALL
+from components.core.errors import ConfigError
 from components.data.tasks.calibration import calibrated, tempered
 from components.data.tasks.data import Answer, Split, Target, mean_answers
 from components.data.tasks.examples import read_facts, read_split, run_folds
@@ -21,73 +20,54 @@ from components.data.tasks.members import save_members
 from components.data.tasks.results import KIND, SERVED, RunResult, write_results
 from components.data.unlabelled_texts import KIND as UNLABELLED
 from components.learners.abstention import abstention_facts, write_domain
-from components.learners.base import Rows, per_row
+from components.learners.base import per_row
 from components.learners.finetuning.execution import Trained, clear, train_all
-from components.learners.finetuning.fit import (
-    FinetuneJob,
-    Fit,
-    Fits,
-    below,
-    build,
-    is_trained,
-)
-from components.learners.finetuning.runs import MODEL, result
-from components.learners.finetuning.soft_labels import KIND as SOFT_LABELS
+from components.learners.finetuning.fit import SOFT_LABELS, FinetuneJob, Fit, below, build, is_trained
+from components.learners.finetuning.runs import BEST, result
 from components.learners.finetuning.words import with_words
-from components.learners.task_models.classifier import (
-    AveragedClassifier,
-    TextClassifier,
-    load_classifier,
-)
+from components.learners.task_models.base import refuse_distillation
+from components.learners.task_models.classifier import AveragedClassifier, TextClassifier, load_classifier
 from components.learners.task_models.inputs import share_cut
 from components.learners.task_models.kinds import find_task
-from components.learners.ways import way_of, ways_of
+from components.learners.ways import ways_of
 from components.models.encoder import KIND as ENCODER
 from components.models.encoder import TOKENIZER, architecture_of, family_of
 from components.settings.finetune import FinetuneSettings, Way
 from components.settings.systems import FROZEN
 from components.tokenization import load_tokenizer
 from components.training.checkpoint import fingerprint
-from components.training.precision import Precision, choose, first_device, product_size
+from components.training.precision import choose, first_device, product_size
 
 #: Targets of rows, and answers of a model that has not learned from them.
 HeldOut = tuple[Sequence[Target], Sequence[Answer]]
 
 
 def finetune(job: FinetuneJob) -> Path:
-    """Train a model for every budget and seed in the ways of its settings; write predictions, records, and the model of
-    the largest budget.
+    """Train a model for every budget and seed in the ways of its settings, and keep the best one of each; write
+    predictions, records, and the model of the largest budget.
 
     The output directory holds the files of `components.data.tasks.results`, `classifier/` (the average over the seeds
     of the largest budget; see `components.learners.task_models.classifier`) and metrics.json. With `frozen: true`,
-    `classifier-frozen/` holds the heads on the frozen encoder, as with `method: features`.
+    `classifier-frozen/` holds the heads on the frozen encoder, as with `method: features`. With teachers, the ways to
+    learn without them come first, and win ties.
 
     Raises:
         ArtifactError: examples or encoder are incomplete, altered, or of another family.
-        ConfigError: the settings do not suit the encoder.
+        ConfigError: the settings do not suit the encoder, or the kind of task has no predictions that a student learns.
         TrainingError: the loss is not finite, or there is no space for a checkpoint.
         OutOfTimeError: no way ends in time, and the kind of task has words models.
     """
-    return train_and_write(job, own_ways(job))
-
-
-def own_ways(job: FinetuneJob) -> dict[Way, FinetuneSettings]:
-    """Way to learn -> settings of its runs (`ways_of`), for the start of a job."""
-    settings = for_start(job.settings, trained=is_trained(job.encoder))
-    return ways_of(find_task(read_facts(job.examples).kind), settings)
-
-
-def train_and_write(job: FinetuneJob, ways: Mapping[Way, FinetuneSettings], **taught: Any) -> Path:
-    """Train in several ways, keep the best one of each budget and seed, and write the output of `finetune`. `taught`:
-    of `fits_of`."""
+    ways = own_ways(job)
     first = next(iter(ways.values()))
     systems: dict[str, Mapping[Way, FinetuneSettings]] = {job.start: ways}
-    if first.frozen:
+    if job.teachers:
+        ways["distil"] = first.model_copy(update={"method": "distil"})
+    elif first.frozen:
         systems[f"{job.start}{FROZEN}"] = {"features": first.model_copy(update={"method": "features", "words": "none"})}
     runs: dict[str, list[Trained]] = {}
-    every: list[Fits] = []
+    every: list[tuple[Fit]] = []
     for start, of_system in systems.items():
-        trainings = {way: [(fit,) for fit in fits_of(job, each, **taught)] for way, each in of_system.items()}
+        trainings = {way: [(fit,) for fit in fits_of(job, each)] for way, each in of_system.items()}
         trained = train_all(trainings, title=f"finetune {job.task} {job.family}-{start}", cluster=job.cluster)
         runs[start] = [of_task for (of_task,) in trained]
         every += [fits for of_way in trainings.values() for fits in of_way]
@@ -97,18 +77,82 @@ def train_and_write(job: FinetuneJob, ways: Mapping[Way, FinetuneSettings], **ta
     return job.output
 
 
+def own_ways(job: FinetuneJob) -> dict[Way, FinetuneSettings]:
+    """Way to learn -> settings of its runs (`ways_of`), for the start of a job.
+
+    Raises:
+        ConfigError: a job of a group of `distil` is of a kind without predictions that a student learns.
+    """
+    settings, kind = for_start(job.settings, trained=is_trained(job.encoder)), find_task(read_facts(job.examples).kind)
+    if job.texts is not None and (problem := refuse_distillation(kind, settings)):
+        raise ConfigError(f"distil.{job.group}: {job.task}: {problem}")
+    return ways_of(kind, settings)
+
+
+def for_start(settings: FinetuneSettings, *, trained: bool) -> FinetuneSettings:
+    """The settings of a run; the settings in `scratch` take precedence if the encoder's weights are random."""
+    if trained:
+        return settings
+    scratch, training = settings.scratch, settings.training
+    return settings.model_copy(
+        update={
+            "method": "finetune",
+            "training": training.model_copy(update={"rate": scratch.rate or training.rate}),
+            "epochs": scratch.epochs or settings.epochs,
+            "head_scale": 1.0,
+            "discriminative": 1.0,
+            "unfreeze_epochs": 0.0,
+            "frozen": False,
+        }
+    )
+
+
+def fits_of(
+    job: FinetuneJob, settings: FinetuneSettings, runs: Iterable[tuple[int, int]] | None = None
+) -> Iterator[Fit]:
+    """The trainings of label budgets (rows per stratum; -1 for all) and seeds; None: all of the task, the longest
+    first."""
+    facts, cluster = read_facts(job.examples), job.cluster
+    # By the architecture without the vocabulary, so that all starts of a family have the same precision.
+    size = product_size(architecture_of(job.encoder))
+    precision = choose(job.settings.training.precision, device=first_device(), size=size)
+    storage = cluster.storage if "://" in cluster.storage else str(Path(cluster.storage).absolute())
+    places = cluster.model_copy(update={"storage": storage, "features": str(Path(cluster.features).absolute())})
+    paths = {name: value.absolute() for name, value in job if isinstance(value, Path)}
+    own = job.model_copy(update=paths | {"settings": settings, "cluster": places})
+    inputs: dict[str, Any] = {
+        "settings": settings.model_dump(mode="json", exclude={"frozen", "words"}),  # of the finished training
+        "encoder": read_manifest(job.encoder, kind=ENCODER).digest,
+        "examples": facts.digests,
+        "label_texts": facts.label_texts,
+        "kind": facts.kind,
+        "selection": [facts.selection, facts.folds],
+        "code": job.code,
+        "precision": precision,
+        "texts": job.texts and read_manifest(job.texts, kind=UNLABELLED).digest,
+        "teachers": [read_manifest(folder, kind=SOFT_LABELS).digest for folder in job.predictions],
+    }
+    for budget, seed in runs or [(budget, seed) for budget in reversed(facts.budgets) for seed in facts.seeds]:
+        yield Fit(own, budget, seed, precision, f"finetune-{fingerprint(**inputs, budget=budget, seed=seed)}")
+
+
+# -- results and stored models ---------------------------------------------------------------------------------------
+
+
 def write_results_of(directory: Path, runs: Mapping[str, Sequence[Trained]], *, job: FinetuneJob) -> dict[str, Any]:
     """Write the results and classifiers of a task's finished trainings; returns the facts of the manifest. `runs`: by
     the start in results, that of the job first, then that of the head on the frozen encoder if it is a system."""
-    facts = read_facts(job.examples)
+    facts, results = read_facts(job.examples), []
     named = ("dev", "test") if facts.selection == "dev" else ("test",)
     splits = {name: read_split(job.examples, name) for name in named}
-    results = []
     for start, of_start in runs.items():
-        outputs = sorted(map(completed, of_start), key=_order)
+        # The budget of all rows is -1, and the largest.
+        outputs = sorted(
+            map(completed, of_start), key=lambda each: (each.fit.budget < 0, each.fit.budget, each.fit.seed)
+        )
         largest = [output for output in outputs if output.fit.budget == outputs[-1].fit.budget]
         part = directory / f"classifier{FROZEN if start.endswith(FROZEN) else ''}"
-        temperature = _write_classifier(part, largest, job=job, start=start)
+        temperature = _write_classifier(part, largest, facts={"task": job.task, "start": start})
         served = _served(part, largest, splits["test"], temperature)
         for output in outputs:
             answers = output.answers | ({SERVED: served} if served is not None and output is largest[0] else {})
@@ -123,47 +167,33 @@ def write_results_of(directory: Path, runs: Mapping[str, Sequence[Trained]], *, 
         "family": job.family,
         "start": start,
         "precision": first.fit.precision,
-        "cut": share_cut(train, tokenizer, model, first.fit.settings, task=find_task(facts.kind)),
+        "cut": share_cut(train, tokenizer, model, first.fit.settings, task=first.fit.task),
         "selection": facts.selection,
         "examples": facts.digests,
         "runs": len(records),
     }
 
 
-def _order(trained: Trained) -> tuple[bool, int, int]:
-    return trained.fit.budget == ALL, trained.fit.budget, trained.fit.seed
-
-
 def completed(trained: Trained) -> Trained:
     """With calibrated probabilities, and with words beside the encoder."""
-    rows, answers, temperature = trained.fit.whole, trained.answers, 1.0
+    rows, answers, temperature = trained.fit.rows(), trained.answers, 1.0
     name, judged = rows.judged
     if labels := rows.scoring.shares:
         temperature, of_judged = calibrated(rows.scoring, judged.targets, answers[name], folds=rows.folds)
-        test = tempered(answers["test"], temperature, exclusive=labels == "exclusive")
-        answers = {name: of_judged, "test": test}
+        answers = {name: of_judged, "test": tempered(answers["test"], temperature, exclusive=labels == "exclusive")}
     answers, part, described = with_words(trained.fit, rows, answers)
     record, scores = trained.record | described, rows.score(answers[name])
-    if name != "dev":
+    if rows.folds is not None:
         record["selected"] = scores
-    elif temperature != 1 or part is not None:
-        record |= at_chosen(record, scores)
+    else:
+        curve, chosen = record["curve"], record["chosen"]
+        record["curve"] = [*curve[:chosen], curve[chosen] | scores, *curve[chosen + 1 :]]
     return replace(trained, answers=answers, record=record, temperature=temperature, part=part)
-
-
-def at_chosen(record: Mapping[str, Any], scores: Mapping[str, float]) -> dict[str, Any]:
-    """Entries of a run's record: `curve`, with these scores at the chosen point, and `chosen`, the index of that point.
-    Without the index, a point with higher scores would count as the chosen one."""
-    curve = [dict(point) for point in record["curve"]]
-    best = max(range(len(curve)), key=lambda index: curve[index][record["score"]])
-    chosen = record.get("chosen", best)
-    curve[chosen] |= scores
-    return {"curve": curve, "chosen": chosen}
 
 
 def _served(directory: Path, outputs: Sequence[Trained], test: Split, temperature: float) -> list[Answer] | None:
     """The answers of the stored average to the test rows; None if they are the mean of the seeds' answers."""
-    scoring = outputs[0].fit.whole.scoring
+    scoring = outputs[0].fit.rows().scoring
     if len(outputs) == 1:
         return None
     if not scoring.averages:
@@ -172,24 +202,22 @@ def _served(directory: Path, outputs: Sequence[Trained], test: Split, temperatur
     return None if temperature == 1 else tempered(means, temperature, exclusive=scoring.shares == "exclusive")
 
 
-def _write_classifier(directory: Path, outputs: Sequence[Trained], *, job: FinetuneJob, start: str) -> float:
+def _write_classifier(directory: Path, outputs: Sequence[Trained], *, facts: Mapping[str, Any]) -> float:
     """Write the average of the trainings, with its own temperature or threshold; returns the temperature."""
-    fit, kind = outputs[0].fit, outputs[0].fit.facts.kind
-    temperature, held_out = _averaged(outputs)
+    fit, (temperature, held_out) = outputs[0].fit, _averaged(outputs)
     threshold = _threshold(outputs) if len(outputs) > 1 else None
     average = {"temperature": temperature} if temperature != 1 else {}
     save_members(
         directory,
         [partial(_write, output) for output in outputs],
         facts={
-            "task": job.task,
-            "start": start,
+            **facts,
             "budget": fit.budget,
             "seeds": [output.fit.seed for output in outputs],
             "precision": fit.precision,
-            **abstention_facts(kind, held_out),
+            **abstention_facts(fit.facts.kind, held_out),
         },
-        beside=partial(write_domain, kind=kind, rows=outputs[0].fit.whole.whole),
+        beside=partial(write_domain, kind=fit.facts.kind, rows=fit.rows().whole),
         average=average if threshold is None else {"threshold": threshold},
     )
     return temperature
@@ -199,7 +227,7 @@ def _threshold(outputs: Sequence[Trained]) -> float | None:
     """The threshold of the average, by the rows that choices are made on; None: its head has none, or the trainings
     have fewer than two such rows in common. Out of fold there is no average: a row has the mean scores of its members,
     and the span of the member that is the surest."""
-    fit, rows = outputs[0].fit, outputs[0].fit.whole
+    fit, rows = outputs[0].fit, outputs[0].fit.rows()
     head = fit.task.head(fit.settings, 1, rows.labels)
     if head.calibration is None:
         return None
@@ -208,7 +236,7 @@ def _threshold(outputs: Sequence[Trained]) -> float | None:
         average.decoder.decides = False
         average.decoder.calibrate(average.answer(rows.dev.fields), per_row(rows.scoring, rows.dev))
         return average.decoder.calibration
-    drawn = [output.fit.whole.drawn for output in outputs]
+    drawn = [output.fit.rows().drawn for output in outputs]
     common = reduce(np.intersect1d, drawn)
     if len(common) < 2:
         return None
@@ -227,16 +255,16 @@ def _averaged(outputs: Sequence[Trained]) -> tuple[float, list[HeldOut]]:
     answer out of fold, or, where it has read nothing that belongs to the row, of its final model. The answers to the
     rows of a fold are at the temperature of the other folds. Kinds without probabilities of labels have each member's
     rows and answers."""
-    of_seeds = [output.fit.whole for output in outputs]
-    rows, name = of_seeds[0], of_seeds[0].judged[0]
+    of_seeds = [output.fit.rows() for output in outputs]
+    rows, (name, _) = of_seeds[0], of_seeds[0].judged
     judged = [output.answers[name] for output in outputs]
     alone: list[HeldOut] = [(each.judged[1].targets, given) for each, given in zip(of_seeds, judged, strict=True)]
     if len(outputs) == 1 or not rows.scoring.shares:
         return 1.0, alone
     folds, targets = None, rows.dev.targets
     if rows.folds is not None:
-        union = np.unique(np.concatenate([each.drawn for each in of_seeds]))
-        by_row = [_answers_to(union, output, each, name) for output, each in zip(outputs, of_seeds, strict=True)]
+        union = {row for each in of_seeds for row in each.drawn.tolist()}
+        by_row = [_answers_to(union, output) for output in outputs]
         kept = sorted(set(by_row[0]).intersection(*by_row[1:]))
         if len(kept) < 2:
             return 1.0, alone
@@ -247,12 +275,13 @@ def _averaged(outputs: Sequence[Trained]) -> tuple[float, list[HeldOut]]:
     return temperature, [(targets, held_out)]
 
 
-def _answers_to(wanted: NDArray[np.int64], trained: Trained, rows: Rows, name: str) -> dict[int, Answer]:
+def _answers_to(wanted: set[int], trained: Trained) -> dict[int, Answer]:
     """Row of train -> an answer that has not learned from it: of the training's own rows those out of fold, of others
     those of the final model. Rows of which it has read a copy, or another row of the group, have none."""
-    result = dict(zip(rows.drawn.tolist(), trained.answers[name], strict=True))
+    rows = trained.fit.rows()
+    result = dict(zip(rows.drawn.tolist(), trained.answers[rows.judged[0]], strict=True))
     read = rows.whole.belonging(rows.drawn)
-    others = [row for row in wanted.tolist() if row not in result and rows.whole.digests[row] not in read]
+    others = [row for row in sorted(wanted - result.keys()) if rows.whole.digests[row] not in read]
     if others:
         answers = _classifier(trained).on(first_device()).answer(rows.whole.take(others).fields)
         result |= zip(others, answers, strict=True)
@@ -264,80 +293,10 @@ def _classifier(trained: Trained) -> TextClassifier:
     # The weights of all trainings together may exceed memory.
     tensors, _ = result(trained.fits, trained.task)
     fit, (model, tokenizer) = trained.fit, build(trained.fit)
-    model.load_state_dict(below(MODEL, tensors))
-    # The head of the best weights may have been fitted to features, in float32.
-    head_precision: Precision | None = "float32" if trained.is_frozen or fit.way.refits_head else None
-    return TextClassifier(
-        model.eval(), tokenizer, fit.precision, head_precision, trained.temperature, words=trained.part
-    )
+    model.load_state_dict(below(BEST, tensors), strict=False)
+    return TextClassifier(model.eval(), tokenizer, fit.precision, trained.temperature, words=trained.part)
 
 
 def _write(trained: Trained, directory: Path) -> None:
     encoder = trained.fit.job.encoder
     _classifier(trained).write(directory, family=family_of(encoder), tokenizer=encoder / TOKENIZER)
-
-
-def for_start(settings: FinetuneSettings, *, trained: bool) -> FinetuneSettings:
-    """The settings of a run; the settings in `scratch` take precedence if the encoder's weights are random."""
-    if trained:
-        return settings
-    scratch = settings.scratch
-    training = settings.training
-    if scratch.rate is not None:
-        training = training.model_copy(update={"rate": scratch.rate})
-    return settings.model_copy(
-        update={
-            "method": "finetune",
-            "training": training,
-            "epochs": scratch.epochs or settings.epochs,
-            "head_scale": 1.0,
-            "discriminative": 1.0,
-            "unfreeze_epochs": 0.0,
-            "frozen": False,
-        }
-    )
-
-
-def fit_maker(
-    job: FinetuneJob, settings: FinetuneSettings, *, texts: Path | None = None, teachers: Sequence[Path] = ()
-) -> Callable[[int, int], Fit]:
-    """The training of one task, as a function of label budget (rows per stratum; -1 for all) and seed. With `texts`, it
-    learns the predictions of their `teachers`, if it is of the way that does so."""
-    facts, cluster = read_facts(job.examples), job.cluster
-    # By the architecture without the vocabulary, so that all starts of a family have the same precision.
-    size = product_size(architecture_of(job.encoder))
-    precision = choose(job.settings.training.precision, device=first_device(), size=size)
-    if not way_of(settings).has_teachers:
-        texts, teachers = None, ()
-    inputs: dict[str, Any] = {
-        "settings": settings.model_dump(mode="json", exclude={"frozen", "words"}),  # of the finished training
-        "encoder": read_manifest(job.encoder, kind=ENCODER).digest,
-        "examples": facts.digests,
-        "label_texts": facts.label_texts,
-        "kind": facts.kind,
-        "selection": [facts.selection, facts.folds],
-        "code": job.code,
-        "precision": precision,
-        "texts": texts and read_manifest(texts, kind=UNLABELLED).digest,
-        "teachers": [read_manifest(file.parent, kind=SOFT_LABELS).digest for file in teachers],
-    }
-    storage = cluster.storage if "://" in cluster.storage else str(Path(cluster.storage).absolute())
-    places = cluster.model_copy(update={"storage": storage, "features": str(Path(cluster.features).absolute())})
-    paths = {name: value.absolute() for name, value in job if isinstance(value, Path)}
-    own = job.model_copy(update=paths | {"settings": settings, "cluster": places})
-
-    def fit(budget: int, seed: int) -> Fit:
-        key = f"finetune-{fingerprint(**inputs, budget=budget, seed=seed)}"
-        return Fit(own, budget, seed, precision, key, texts, tuple(teachers))
-
-    return fit
-
-
-def fits_of(
-    job: FinetuneJob, settings: FinetuneSettings, *, texts: Path | None = None, teachers: Sequence[Path] = ()
-) -> Iterator[Fit]:
-    """The trainings of every budget and seed, the longest first."""
-    facts, fit = read_facts(job.examples), fit_maker(job, settings, texts=texts, teachers=teachers)
-    for budget in reversed(facts.budgets):
-        for seed in facts.seeds:
-            yield fit(budget, seed)

@@ -6,8 +6,9 @@ results."""
 
 import json
 import shutil
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
 
 from pydantic import Field
@@ -18,8 +19,8 @@ from components.data.tasks.budgets import refuse_unpaired
 from components.data.tasks.examples import TaskFacts, read_facts
 from components.data.tasks.results import KIND as FINETUNED
 from components.learners.finetuning.execution import clear, train_all
-from components.learners.finetuning.fit import FinetuneJob, Fit, Fits, is_trained
-from components.learners.finetuning.stage import fit_maker, for_start, write_results_of
+from components.learners.finetuning.fit import FinetuneJob, Fits, is_trained
+from components.learners.finetuning.stage import fits_of, for_start, write_results_of
 from components.settings.cluster import ClusterSettings
 from components.settings.finetune import FinetuneSettings
 from components.settings.section import Section, Start
@@ -46,15 +47,6 @@ class TogetherJob(Section):
     code: str = ""
     cluster: ClusterSettings = ClusterSettings()
 
-    @property
-    def shared_start(self) -> str:
-        """Name of the initialisation in results: these systems are further initialisations of their family."""
-        return System(self.family, self.start, "with", self.group).variant
-
-    @property
-    def system(self) -> str:
-        return f"{self.family}-{self.shared_start}"
-
 
 class ShareJob(Section):
     """Inputs of a task's results: its name, and the output directory of its group."""
@@ -76,30 +68,31 @@ def together(job: TogetherJob | ShareJob) -> Path:
     """
     if isinstance(job, ShareJob):
         return share(job)
-    settings = for_start(job.settings, trained=is_trained(job.encoder)).model_copy(update={"frozen": False})
-    if settings.method == "auto":
-        # The other ways do not train several tasks together.
-        settings = settings.model_copy(update={"method": "finetune"})
-    if settings.method != "finetune":
+    settings = for_start(job.settings, trained=is_trained(job.encoder))
+    if settings.method not in ("finetune", "auto"):
         raise ConfigError(f"finetune.{job.family}.method: multi-task learning trains the encoder; set it to finetune")
+    # The other ways do not train several tasks together.
+    settings = settings.model_copy(update={"method": "finetune", "frozen": False})
     facts = {task: read_facts(examples) for task, examples in job.examples.items()}
     if len({each.selection for each in facts.values()}) > 1:
         named = "; ".join(f"{task} {each.selection}" for task, each in facts.items())
         raise ConfigError(f"together.{job.group}: its tasks must have the same selection, found {named}")
-    shared = {name: value for name, value in job if name in FinetuneJob.model_fields}
+    # These systems are further initialisations of their family.
+    start = System(job.family, job.start, "with", job.group).variant
+    shared = {name: value for name, value in job if name in FinetuneJob.model_fields} | {"start": start}
     singles = [
         FinetuneJob(**shared | {"task": task, "examples": examples, "baselines": job.baselines.get(task)})
         for task, examples in job.examples.items()
     ]
-    trainings = list(_trainings(job, facts, [fit_maker(single, settings) for single in singles]))
-    title = f"together {job.group} {job.system}"
+    trainings = list(_trainings(job, facts, singles, settings))
+    title = f"together {job.group} {singles[0].system}"
     trained = train_all({"finetune": trainings}, title=title, cluster=job.cluster)
     with writing(job.output, kind=KIND) as draft:
         written, numbers = {}, {}
         for single, *of_task in zip(singles, *trained, strict=True):
             folder = draft.path / single.task
             folder.mkdir()
-            written[single.task] = write_results_of(folder, {job.shared_start: of_task}, job=single)
+            written[single.task] = write_results_of(folder, {start: of_task}, job=single)
             numbers[single.task] = json_of(folder / "metrics.json")
         (draft.path / "metrics.json").write_text(json.dumps(numbers, indent=1, sort_keys=True) + "\n")
         draft.facts |= {"group": job.group, "tasks": written}
@@ -108,17 +101,16 @@ def together(job: TogetherJob | ShareJob) -> Path:
 
 
 def _trainings(
-    job: TogetherJob, facts: Mapping[str, TaskFacts], makers: Sequence[Callable[[int, int], Fit]]
+    job: TogetherJob, facts: Mapping[str, TaskFacts], singles: Sequence[FinetuneJob], settings: FinetuneSettings
 ) -> Iterator[Fits]:
     """The trainings of every tuple of budgets, one per task, and every common seed, the longest first."""
-    budgets = {task: each.budgets for task, each in facts.items()}
-    seeds = {task: each.seeds for task, each in facts.items()}
+    budgets, seeds = ({task: getattr(each, name) for task, each in facts.items()} for name in ("budgets", "seeds"))
     refuse_unpaired(job.group, budgets=budgets, seeds=seeds)
-    for row in reversed(list(zip(*budgets.values(), strict=True))):
-        for seed in sorted(set.intersection(*map(set, seeds.values()))):
-            fits = [make(budget, seed) for make, budget in zip(makers, row, strict=True)]
-            key = f"together-{fingerprint(members=[fit.key for fit in fits], temperature=job.temperature)}"
-            yield tuple(replace(fit, key=key, temperature=job.temperature) for fit in fits)
+    common = sorted(set.intersection(*map(set, seeds.values())))
+    of_tasks = [fits_of(single, settings, list(product(budgets[single.task][::-1], common))) for single in singles]
+    for fits in zip(*of_tasks, strict=True):
+        key = f"together-{fingerprint(members=[fit.key for fit in fits], temperature=job.temperature)}"
+        yield tuple(replace(fit, key=key, temperature=job.temperature) for fit in fits)
 
 
 def share(job: ShareJob) -> Path:

@@ -17,8 +17,9 @@ from components.settings.finetune import FinetuneSettings
 from components.settings.tasks import has
 from components.tokenization import Tokenizer
 
-#: (S, F) features of sequences and (S,) the row that each belongs to -> (B, G) features of rows.
-Combine = Callable[[Tensor, Tensor], Tensor]
+#: (S, F) features of sequences, (S,) the row that each belongs to, and (S,) their lengths (None: equal) -> (B, G)
+#: features of rows.
+Combine = Callable[[Tensor, Tensor, Tensor | None], Tensor]
 
 
 @dataclass(frozen=True)
@@ -59,7 +60,7 @@ class Task:
         head: (settings, number of features, labels) -> the layers on top of the encoder.
         combine: (settings, encoder) -> function that combines the vectors of a row's sequences before the head; None:
             the head reads each sequence separately.
-        single: whether a row is one text, and its sequence is made by `inputs.encode_texts`.
+        single: whether a row is one text, and its input is the text itself.
         windows_apart: whether each window of a row has its own loss, so that a step may use a sample of them.
         labels_rows: whether the targets are labels of a row with one vector, so that rows can be compared by their
             labels (`ways.contrastive.pair_loss`).

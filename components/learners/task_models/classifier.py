@@ -16,11 +16,11 @@ from __future__ import annotations
 
 import copy
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import torch
@@ -32,14 +32,13 @@ from components.core.errors import ArtifactError, ConfigError
 from components.data.tasks.calibration import tempered
 from components.data.tasks.data import Answer, Fields, mean_answers
 from components.data.tasks.members import ENCODER, KIND, encoder_of, members_of
-from components.learners.task_models.base import Encoded, most_pieces
-from components.learners.task_models.features import FeatureTable
-from components.learners.task_models.fixed_batches import FixedBatches
+from components.learners.task_models.base import Encoded
+from components.learners.task_models.features import FeatureTable, read_by_head
 from components.learners.task_models.heads import FixedNorm, Head, TextHead
 from components.learners.task_models.inference_weights import why_not_quantised
-from components.learners.task_models.inputs import plain_pieces
 from components.learners.task_models.kinds import find_task
-from components.learners.task_models.model import TaskModel, computing
+from components.learners.task_models.model import TaskModel
+from components.learners.task_models.predictor import Predictor, decided, portions
 from components.learners.task_models.words_part import WordsPart
 from components.models.base import LanguageModel
 from components.models.encoder import Encoder, load_encoder, load_weights, save_encoder, save_weights
@@ -56,48 +55,123 @@ REMOVED = {
     "reader": "none", "answering": "linear", "context": 0, "longest_answer": 160, "stride": None, "tagger_hidden": 256,
     "task_tokens": "auto",
 }  # fmt: skip
-
+#: Number of rows that are tokenized, sorted by length and answered together.
+ROWS = 4096
 
 #: Number of features F -> (F, S) random numbers.
 Projection = Callable[[int], NDArray[np.float32]]
+#: Answers, and pieces and features as the first member reads them.
+Part = tuple[list[Answer], list[Encoded], FeatureTable]
 
 
-def sketches(model: TaskModel, features: FeatureTable, projection: Projection) -> list[NDArray[np.float32]]:
+class TaskClassifier:
+    """A trained task model of any kind, or the average of several.
+
+    Attributes:
+        members: the models; of a single one itself.
+        threshold: of a head that is calibrated; None: the mean of the members' thresholds.
+    """
+
+    members: Sequence[TextClassifier]
+    threshold: float | None = None
+
+    @property
+    def kind(self) -> str:
+        return self.members[0].model.task.kind
+
+    @property
+    def labels(self) -> Sequence[str]:
+        return self.members[0].model.labels
+
+    @property
+    def encoder(self) -> LanguageModel:
+        return self.members[0].model.encoder
+
+    def on(self, device: torch.device) -> Self:
+        """This classifier after its model has been moved to a device. To be called before the first answer."""
+        for member in self.members:
+            member.model.to(device)
+        return self
+
+    def answer(self, rows: Sequence[Fields], batch_size: int = ROWS) -> list[Answer]:
+        """The answers to N rows; `batch_size` rows are tokenized and sorted by length together. An answer depends
+        neither on the other rows nor on the number of threads, except for less than 1e-6 (contract 17)."""
+        return [answer for answers, _, _ in self._parts(rows, batch_size) for answer in answers]
+
+    def answer_measured(
+        self, rows: Sequence[Fields], projection: Projection
+    ) -> tuple[list[Answer], NDArray[np.int64], NDArray[np.float32]]:
+        """The answers of `answer`, and the measurements of `components.registry.drift` for the first member.
+
+        Returns:
+            N answers; (N, 2) pieces and unknown pieces; (N, S) projections of the features that the head reads.
+        """
+        answers, counts, measured = list[Answer](), list[tuple[int, int]](), list[NDArray[np.float32]]()
+        for part, encoded, table in self._parts(rows, ROWS):
+            answers += part
+            counts += map(_counts, encoded)
+            measured += sketches(self.members[0].model, table, projection)
+        none = np.zeros((0, 1), dtype=np.float32)
+        return answers, np.asarray(counts, dtype=np.int64).reshape(-1, 2), np.stack(measured) if measured else none
+
+    def _parts(self, rows: Sequence[Fields], size: int) -> Iterator[Part]:
+        for start in range(0, len(rows), size):
+            part, encodings = rows[start : start + size], list[list[Encoded]]()
+            for member in self.members:
+                shared = bool(encodings) and member.reads_as(self.members[0])
+                encodings.append(encodings[0] if shared else member.encode(part))
+            for cut in portions(encodings[0]):
+                tables = list[FeatureTable]()
+                for member, encoded in zip(self.members, encodings, strict=True):
+                    shared = bool(tables) and encoded is encodings[0]
+                    tables.append(tables[0] if shared else member.predictor.read(encoded[cut]))
+                yield self._decided(part[cut], tables), encodings[0][cut], tables[0]
+
+    def _decided(self, rows: Sequence[Fields], tables: Sequence[FeatureTable]) -> list[Answer]:
+        pairs = list(zip(self.members, tables, strict=True))
+        if self.members[0].model.of_units:
+            return decided([(member.predictor, table) for member, table in pairs], self.decoder.answers)
+        return self.combined([member.with_words(rows, member.predictor.decide(table)) for member, table in pairs])
+
+    def combined(self, answers: Sequence[list[Answer]]) -> list[Answer]:
+        """The answers to N rows from those of the members."""
+        return answers[0]
+
+    @cached_property
+    def decoder(self) -> Head:
+        """The head that decodes the mean outputs of heads that read units."""
+        heads = [member.predictor.head for member in self.members]
+        decoder, states = copy.deepcopy(heads[0]), [head.state_dict() for head in heads]
+        decoder.load_state_dict({name: torch.stack([state[name] for state in states]).mean(0) for name in states[0]})
+        if self.threshold is not None:
+            decoder.calibration = self.threshold
+        return decoder
+
+
+def _counts(row: Encoded) -> tuple[int, int]:
+    """Number of pieces and of unknown pieces."""
+    pieces = np.concatenate(row.pieces)
+    return len(pieces), int((pieces == UNK).sum())
+
+
+def sketches(model: TaskModel, table: FeatureTable, projection: Projection) -> list[NDArray[np.float32]]:
     """(S,) projections of the inputs of the head for each of N rows: of the mean over a row's sequences and units."""
-    norm, result, table = getattr(model.head, "norm", None), [], None
-    with computing("float32", model.device):
-        for row in features.rows:
-            parts = list(map(torch.from_numpy, row))
-            means = [part.sum(0) / max(1, len(part)) for part in parts] if model.of_units else parts
-            kept = torch.stack(means).to(model.device)
-            rows = torch.zeros(len(kept), dtype=torch.int64, device=model.device)
-            vectors = kept if model.keeps_rows else model.above(kept, rows)
-            vectors = norm(vectors) if isinstance(norm, FixedNorm) else vectors
-            if table is None:
-                table = torch.from_numpy(projection(vectors.shape[-1])).to(model.device)
-            result.append((vectors.float() @ table).mean(0).cpu().numpy())
-    return result
-
-
-def counts_of(encoded: Sequence[Encoded]) -> NDArray[np.int64]:
-    """(N, 2) pieces and unknown pieces of N rows."""
-    counts = [(sum(map(len, row.pieces)), sum(int((pieces == UNK).sum()) for pieces in row.pieces)) for row in encoded]
-    return np.array(counts, dtype=np.int64).reshape(-1, 2)
-
-
-#: Number of rows that are tokenized and sorted by length together.
-ROWS = 4096
-#: Number of rows whose features are in memory at a time.
-PORTION = 512
+    if model.of_units:
+        table = FeatureTable.of([each.sum(0) / max(1, len(each)) for each in row] for row in table.rows)
+    table, norm = read_by_head(model, table), getattr(model.head, "norm", None)
+    with torch.inference_mode():
+        vectors = table.matrix().to(model.device)
+        vectors = norm(vectors) if isinstance(norm, FixedNorm) else vectors
+        values = vectors.float().cpu() @ torch.from_numpy(projection(vectors.shape[-1]))
+    return [part.mean(0).numpy() for part in values.split(table.counts)]
 
 
 @dataclass(frozen=True)
-class TextClassifier:
-    """A trained task model of any kind.
+class TextClassifier(TaskClassifier):
+    """A single model.
 
     Attributes:
-        precision: of prediction; float32 if the processor has no instructions for bfloat16.
-        head_precision: of the head (None: `precision`); float32 if it was fitted on features of the frozen encoder.
+        precision: of the encoder in prediction; float32 if the processor has no instructions for bfloat16.
         temperature: by which the logits of the encoder's probabilities are divided.
         words: a words model that is combined with the encoder; None: there is none.
         int8: whether the encoder's matrices are quantised for prediction.
@@ -106,31 +180,25 @@ class TextClassifier:
     model: TaskModel
     tokenizer: Tokenizer
     precision: Precision = "float32"
-    head_precision: Precision | None = None
     temperature: float = 1.0
     words: WordsPart | None = None
     int8: bool = False
 
     @property
-    def kind(self) -> str:
-        return self.model.task.kind
-
-    @property
-    def labels(self) -> Sequence[str]:
-        return self.model.labels
+    def members(self) -> Sequence[TextClassifier]:  # type: ignore[override]
+        return [self]
 
     @property
     def settings(self) -> FinetuneSettings:
         return self.model.settings
 
-    @property
-    def encoder(self) -> LanguageModel:
-        return self.model.encoder
+    @cached_property
+    def predictor(self) -> Predictor:
+        return Predictor(self.model, precision=self.precision, int8=self.int8)
 
-    def on(self, device: torch.device) -> TextClassifier:
-        """This classifier after its model has been moved to a device. To be called before the first answer."""
-        self.model.to(device)
-        return self
+    def reads_as(self, other: TextClassifier) -> bool:
+        """Whether the features of the same rows are equal: the heads are on one encoder."""
+        return (self.encoder is other.encoder) and (self.settings, self.precision) == (other.settings, other.precision)
 
     def quantised(self) -> TextClassifier:
         """This classifier with the encoder's matrices in 8-bit integers; it predicts on a processor.
@@ -141,20 +209,6 @@ class TextClassifier:
         if reason := why_not_quantised(self.encoder):
             raise ConfigError(f"the model {reason}")
         return replace(self, int8=True)
-
-    def answer(self, rows: Sequence[Fields], batch_size: int = ROWS) -> list[Answer]:
-        """The answers to N rows; `batch_size` rows are tokenized and sorted by length together. An answer depends
-        neither on the other rows nor on the number of threads, but if N is 1 it may differ by less than 1e-6."""
-        answers: list[Answer] = []
-        for start in range(0, len(rows), batch_size):
-            part = rows[start : start + batch_size]
-            if self.model.task.single and self.batches.reads_bags:
-                most = most_pieces(self.settings, self.encoder) - len(self.encoder.special_tokens([]))
-                pieces = plain_pieces([text for (text,) in part], self.tokenizer, most)
-                answers += self.with_words(part, self.batches.answers_of_sequences(pieces))
-            else:
-                answers += self.with_words(part, self.batches.of(len(rows)).answers(self.encode(part)))
-        return answers
 
     def with_words(self, rows: Sequence[Fields], answers: list[Answer]) -> list[Answer]:
         """The answers to N rows from the answers of the encoder and its head."""
@@ -176,20 +230,6 @@ class TextClassifier:
         """The piece ids of N rows, as the encoder reads them."""
         return self.model.task.encode(rows, self.tokenizer, self.encoder, self.settings)
 
-    def answer_measured(
-        self, rows: Sequence[Fields], projection: Projection
-    ) -> tuple[list[Answer], NDArray[np.int64], NDArray[np.float32]]:
-        """The answers of `answer`, and the measurements of `components.registry.drift`.
-
-        Returns:
-            N answers; (N, 2) pieces and unknown pieces; (N, S) projections of the features that the head reads.
-        """
-        return AveragedClassifier([self]).answer_measured(rows, projection)
-
-    @cached_property
-    def batches(self) -> FixedBatches:
-        return FixedBatches(self.model, precision=self.precision, head_precision=self.head_precision, int8=self.int8)
-
     def write(self, directory: Path, *, family: str, tokenizer: Path) -> None:
         """Write the files of a classifier. `family`: of the encoder; `tokenizer`: folder of its tokenizer."""
         config: dict[str, Any] = {
@@ -197,8 +237,6 @@ class TextClassifier:
             "settings": self.settings.model_dump(mode="json"),
             "precision": self.precision,
         }
-        if self.head_precision not in (None, self.precision):
-            config["head_precision"] = self.head_precision
         if self.temperature != 1:
             config["temperature"] = self.temperature
         if self.words is not None:
@@ -208,10 +246,25 @@ class TextClassifier:
         save_weights(directory / "head.safetensors", _AboveEncoder(self.model))
         save_encoder(directory / ENCODER, family=family, model=self.encoder, tokenizer=tokenizer)
 
-    def predict(self, texts: Sequence[str], batch_size: int = ROWS) -> NDArray[np.float32]:
-        """Probabilities (N, C), for kinds that read one text and predict a probability per label."""
-        none = np.zeros((0, len(self.labels)), dtype=np.float32)
-        return np.stack(self.answer([(text,) for text in texts], batch_size)) if texts else none
+
+@dataclass(frozen=True)
+class AveragedClassifier(TaskClassifier):
+    """The average of several task models.
+
+    Attributes:
+        temperature: by which the logits of the mean probabilities are divided.
+        threshold: of a head that is calibrated; None: the mean of the members' thresholds.
+    """
+
+    members: Sequence[TextClassifier]
+    temperature: float = 1.0
+    threshold: float | None = None
+
+    def quantised(self) -> AveragedClassifier:
+        return replace(self, members=[member.quantised() for member in self.members])
+
+    def combined(self, answers: Sequence[list[Answer]]) -> list[Answer]:
+        return tempered(mean_answers(answers), self.temperature, exclusive=not has(self.kind, "labels"))
 
 
 class _AboveEncoder(nn.Module):
@@ -267,114 +320,10 @@ def _read(directory: Path, encoder: Encoder) -> TextClassifier:
         settings = FinetuneSettings.model_validate(read, extra="ignore")
         task = find_task(config["kind"])
         precision: Precision = "bf16" if config["precision"] == "bf16" else "float32"
-        head_precision: Precision | None = "float32" if config.get("head_precision") == "float32" else None
         temperature = float(config.get("temperature", 1.0))
         words = WordsPart.read(directory, config["words"], labels=labels) if "words" in config else None
     except (OSError, ValueError, KeyError, ConfigError) as error:
         raise ArtifactError(f"{directory}: not a classifier of this version ({error}); fine-tune again") from error
     classifier = TaskModel(encoder.model, task=task, settings=settings, labels=labels)
     load_weights(directory / "head.safetensors", _AboveEncoder(classifier))
-    return TextClassifier(classifier.eval(), encoder.tokenizer, precision, head_precision, temperature, words)
-
-
-@dataclass(frozen=True)
-class AveragedClassifier:
-    """The average of several task models, with the interface of one.
-
-    Attributes:
-        temperature: by which the logits of the mean probabilities are divided.
-        threshold: of a head that is calibrated; None: the mean of the members' thresholds.
-    """
-
-    members: Sequence[TextClassifier]
-    temperature: float = 1.0
-    threshold: float | None = None
-
-    @property
-    def kind(self) -> str:
-        return self.members[0].kind
-
-    @property
-    def labels(self) -> Sequence[str]:
-        return self.members[0].labels
-
-    @property
-    def encoder(self) -> LanguageModel:
-        return self.members[0].encoder
-
-    @property
-    def is_shared(self) -> bool:
-        """Whether the members are heads on the same features, which are computed once."""
-        first = self.members[0]
-        return all(
-            (member.encoder is first.encoder, member.settings, member.precision)
-            == (True, first.settings, first.precision)
-            for member in self.members
-        )
-
-    def on(self, device: torch.device) -> AveragedClassifier:
-        for member in self.members:
-            member.on(device)
-        return self
-
-    def quantised(self) -> AveragedClassifier:
-        return replace(self, members=[member.quantised() for member in self.members])
-
-    def answer(self, rows: Sequence[Fields], batch_size: int = ROWS) -> list[Answer]:
-        if not self._decodes and not self.is_shared:
-            return self._mean([member.answer(rows, batch_size) for member in self.members])
-        return self._answers(rows)[0]
-
-    def answer_measured(
-        self, rows: Sequence[Fields], projection: Projection
-    ) -> tuple[list[Answer], NDArray[np.int64], NDArray[np.float32]]:
-        """As `TextClassifier.answer_measured`, with the measurements of the first member."""
-        answers, result = self._answers(rows, projection)
-        none = np.zeros((0, 1), dtype=np.float32)
-        return answers, counts_of(self.members[0].encode(rows)), np.stack(result) if result else none
-
-    @property
-    def _decodes(self) -> bool:
-        return self.members[0].model.of_units
-
-    @cached_property
-    def decoder(self) -> Head:
-        """The head that decodes the mean outputs."""
-        states = [member.model.head.state_dict() for member in self.members]
-        decoder = copy.deepcopy(self.members[0].model.head)
-        mean = {
-            name: torch.stack([state[name] for state in states]).mean(0) if value.is_floating_point() else value
-            for name, value in states[0].items()
-        }
-        decoder.load_state_dict(mean)
-        if self.threshold is not None:
-            decoder.calibration = self.threshold
-        return decoder
-
-    def _answers(
-        self, rows: Sequence[Fields], projection: Projection | None = None
-    ) -> tuple[list[Answer], list[NDArray[np.float32]]]:
-        """N answers, and the sketches of the first member."""
-        answers: list[Answer] = []
-        measured: list[NDArray[np.float32]] = []
-        first, batches = self.members[0], [member.batches.of(len(rows)) for member in self.members]
-        for start in range(0, len(rows), PORTION):
-            part = rows[start : start + PORTION]
-            shared = len(batches) if self.is_shared else 1
-            reading = zip(self.members[::shared], batches[::shared], strict=True)
-            features = [each.table(member.encode(part)) for member, each in reading] * shared
-            measured += [] if projection is None else sketches(first.model, features[0], projection)
-            if self._decodes and len(batches) > 1:
-                outputs = [each.outputs(table) for each, table in zip(batches, features, strict=True)]
-                means = [torch.stack(of_row).mean(0) for of_row in zip(*outputs, strict=True)]
-                answers += batches[0].decoded(features[0], means, self.decoder)
-                continue
-            decided = [
-                member.with_words(part, each.decide(table))
-                for member, each, table in zip(self.members, batches, features, strict=True)
-            ]
-            answers += self._mean(decided) if len(decided) > 1 else decided[0]
-        return answers, measured
-
-    def _mean(self, answers: Sequence[Sequence[Answer]]) -> list[Answer]:
-        return tempered(mean_answers(answers), self.temperature, exclusive=not has(self.kind, "labels"))
+    return TextClassifier(classifier.eval(), encoder.tokenizer, precision, temperature, words)

@@ -94,29 +94,19 @@ def converted(model: TaskModel, *, bf16: bool = False, int8: bool = False) -> Ta
     the encoder."""
     replaced: dict[int, object] = {}
     of_encoder = set(model.encoder.modules()) if int8 else set()
+    # All other weights are shared, and so is a tokenizer of words, which has ids for words that it has seen.
+    shared: dict[int, object] = {id(tensor): tensor for tensor in (*model.parameters(), *model.buffers())}
     for module in model.modules():
-        if isinstance(module, Linear) and module in of_encoder:
-            replaced[id(module)] = Int8Linear(module.weight.detach(), _detached(module.bias))
-        elif isinstance(module, Linear) and bf16:
-            weight, bias = module.weight.detach(), _detached(module.bias)
-            replaced[id(module)] = CastLinear(weight.bfloat16(), None if bias is None else bias.bfloat16())
+        if isinstance(module, Linear) and (bf16 or module in of_encoder):
+            weight, bias = (None if each is None else each.detach() for each in (module.weight, module.bias))
+            assert weight is not None
+            if module in of_encoder:
+                replaced[id(module)] = Int8Linear(weight, bias)
+            else:
+                replaced[id(module)] = CastLinear(weight.bfloat16(), None if bias is None else bias.bfloat16())
         elif isinstance(module, LSTM | ProjectedLSTM) and bf16:
             for parameter in module.parameters(recurse=False):
                 replaced[id(parameter)] = nn.Parameter(parameter.detach().bfloat16(), requires_grad=False)
-    return _copy_sharing(model, replaced)
-
-
-def _detached(tensor: Tensor | None) -> Tensor | None:
-    return None if tensor is None else tensor.detach()
-
-
-def _copy_sharing(model: TaskModel, replaced: dict[int, object]) -> TaskModel:
-    """A copy in which objects are replaced, by id, and all other weights are shared."""
-    shared: dict[int, object] = {id(tensor): tensor for tensor in (*model.parameters(), *model.buffers())}
-    for module in model.modules():
-        # A tokenizer of words has ids for words that it has seen, which the classifier's tokenizer must share.
-        for value in vars(module).values():
-            owner = getattr(value, "__self__", value)
-            if isinstance(owner, Tokenizer):
-                shared[id(owner)] = owner
+        owners = [getattr(value, "__self__", value) for value in vars(module).values()]
+        shared |= {id(owner): owner for owner in owners if isinstance(owner, Tokenizer)}
     return copy.deepcopy(model, shared | replaced).eval()

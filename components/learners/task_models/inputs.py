@@ -14,8 +14,8 @@ from torch import Tensor
 from components.data.tasks.data import Fields
 from components.learners.task_models.base import Combine, Encoded, Task, most_pieces
 from components.learners.task_models.heads import precise
-from components.models.base import Batch, LanguageModel
-from components.models.layers.host import move, on_host, places
+from components.models.base import LanguageModel
+from components.models.layers.host import on_host
 from components.settings.finetune import FinetuneSettings
 from components.settings.tasks import has
 from components.tokenization import Tokenizer
@@ -30,20 +30,6 @@ def cut_texts(texts: Sequence[str], tokenizer: Tokenizer, *, most: int | None = 
     return [pieces[:room].tolist() or [UNK] for pieces in tokenizer.encode_texts(texts)]
 
 
-def encode_texts(
-    texts: Sequence[str], tokenizer: Tokenizer, encoder: LanguageModel, most: int
-) -> list[NDArray[np.int64]]:
-    """The pieces of each text with the family's special pieces, truncated to `most` in total."""
-    result = cut_texts(texts, tokenizer, most=most - len(encoder.special_tokens([])))
-    return [np.asarray(encoder.special_tokens(pieces), dtype=np.int64) for pieces in result]
-
-
-def plain_pieces(texts: Sequence[str], tokenizer: Tokenizer, most: int) -> list[NDArray[np.int32]]:
-    """The sequences of `encode_texts` for encoders without special pieces, as views of one array."""
-    room, unknown = max(1, most), np.asarray([UNK], dtype=np.int32)
-    return [pieces[:room] if len(pieces) else unknown for pieces in tokenizer.encode_batch(texts)]
-
-
 def shortened(first: Ids, second: Ids, room: int) -> tuple[Ids, Ids]:
     """Both texts, truncated to `room` pieces in total, at least one each: the longer text first, until both have the
     same length, then both (BERT's `_truncate_seq_pair`)."""
@@ -51,9 +37,25 @@ def shortened(first: Ids, second: Ids, room: int) -> tuple[Ids, Ids]:
     return first[:kept], second[: max(1, room - kept)]
 
 
-def joined(first: Ids, second: Ids, encoder: LanguageModel, most: int) -> tuple[Ids, Ids]:
-    """Two texts as one sequence of at most `most` pieces; returns pieces and segments."""
-    return encoder.pair_tokens(*shortened(first, second, most - len(encoder.pair_tokens([], [])[0])))
+def encode_sequences(
+    rows: Sequence[Sequence[tuple[str, ...]]], tokenizer: Tokenizer, encoder: LanguageModel, most: int
+) -> list[Encoded]:
+    """Rows of sequences of one text or two, each with the family's special pieces and at most `most` pieces."""
+    texts = list(dict.fromkeys(text for row in rows for sequence in row for text in sequence))
+    pieces_of = dict(zip(texts, cut_texts(texts, tokenizer, most=most), strict=True))
+    alone, pair = (most - len(special) for special in (encoder.special_tokens([]), encoder.pair_tokens([], [])[0]))
+
+    def sequence(first: Ids, second: Ids | None = None) -> tuple[Ids, Ids]:
+        if second is not None:
+            return encoder.pair_tokens(*shortened(first, second, pair))
+        pieces = encoder.special_tokens(first[: max(1, alone)])
+        return pieces, [0] * len(pieces)
+
+    def encoded(row: Sequence[tuple[str, ...]]) -> Encoded:
+        sequences = [sequence(*map(pieces_of.__getitem__, texts)) for texts in row]
+        return Encoded.of_texts(*zip(*sequences, strict=True))
+
+    return list(map(encoded, rows))
 
 
 def reads_apart(settings: FinetuneSettings, encoder: LanguageModel) -> bool:
@@ -62,7 +64,7 @@ def reads_apart(settings: FinetuneSettings, encoder: LanguageModel) -> bool:
 
 
 def encode_pairs(
-    rows: Sequence[tuple[str, ...]],
+    rows: Sequence[Fields],
     tokenizer: Tokenizer,
     encoder: LanguageModel,
     settings: FinetuneSettings,
@@ -71,36 +73,33 @@ def encode_pairs(
 ) -> list[Encoded]:
     """Pairs of texts as one sequence with a delimiter, or as two (`reads_apart`); with `both_orders` and a causal
     encoder as two sequences with either text first (Radford et al. 2018, section 3.3)."""
-    most, apart = most_pieces(settings, encoder), reads_apart(settings, encoder)
-    turned = both_orders and encoder.attention == "before"
-    firsts, seconds = (cut_texts([row[part] for row in rows], tokenizer) for part in (0, 1))
-    encoded: list[Encoded] = []
-    for first, second in zip(firsts, seconds, strict=True):
-        if apart:
-            room = max(1, most - len(encoder.special_tokens([])))
-            encoded.append(Encoded.of_texts([encoder.special_tokens(text[:room]) for text in (first, second)]))
-            continue
-        orders = [(first, second), (second, first)] if turned else [(first, second)]
-        pieces, segments = zip(*(joined(*order, encoder, most) for order in orders), strict=True)
-        encoded.append(Encoded.of_texts(pieces, segments))
-    return encoded
+    if reads_apart(settings, encoder):
+        sequences: list[list[Fields]] = [[(text,) for text in row] for row in rows]
+    else:
+        turned = both_orders and encoder.attention == "before"
+        sequences = [[row, row[::-1]] if turned else [row] for row in rows]
+    return encode_sequences(sequences, tokenizer, encoder, most_pieces(settings, encoder))
 
 
-def summed(vectors: Tensor, rows: Tensor) -> Tensor:
+def halves(vectors: Tensor) -> tuple[Tensor, Tensor]:
+    """(2 B, F) vectors of two sequences a row -> (B, F) of the first ones and of the second ones."""
+    return vectors.unflatten(0, (-1, 2)).unbind(1)
+
+
+def summed(vectors: Tensor, rows: Tensor, lengths: Tensor | None = None) -> Tensor:
     """(2 B, F) vectors of both orders -> (B, F): their sum."""
-    first, second = vectors.unflatten(0, (-1, 2)).unbind(1)
+    first, second = halves(vectors)
     return first + second
 
 
-def compared(vectors: Tensor, rows: Tensor) -> Tensor:
+def compared(vectors: Tensor, rows: Tensor, lengths: Tensor | None = None) -> Tensor:
     """(2 B, F) vectors u and v of both texts -> (B, 4 F): [u, v, |u - v|, u v] (Conneau et al. 2017, figure 1)."""
-    first, second = vectors.unflatten(0, (-1, 2)).unbind(1)
-    return torch.cat([first, second, (first - second).abs(), first * second], dim=1)
+    return torch.cat([*halves(vectors), likened(vectors, rows)], dim=1)
 
 
-def likened(vectors: Tensor, rows: Tensor) -> Tensor:
+def likened(vectors: Tensor, rows: Tensor, lengths: Tensor | None = None) -> Tensor:
     """(2 B, F) vectors u and v of both texts -> (B, 2 F): [|u - v|, u v], symmetric (Tai et al. 2015)."""
-    first, second = vectors.unflatten(0, (-1, 2)).unbind(1)
+    first, second = halves(vectors)
     return torch.cat([(first - second).abs(), first * second], dim=1)
 
 
@@ -108,9 +107,7 @@ def combination(apart: Combine, *, turned: Combine | None = None) -> Callable[..
     """Implements `Task.combine` for pairs."""
 
     def choose(settings: FinetuneSettings, encoder: LanguageModel) -> Combine | None:
-        if reads_apart(settings, encoder):
-            return apart
-        return turned if encoder.attention == "before" else None
+        return apart if reads_apart(settings, encoder) else turned if encoder.attention == "before" else None
 
     return choose
 
@@ -136,66 +133,29 @@ def windows(pieces: Sequence[int], *, size: int, encoder: LanguageModel) -> list
 
 class WindowPooling:
     """Pooling of a row's windows: the maximum of features that are maxima over pieces, the mean of all others, weighted
-    by their numbers of pieces. A text of one window has the same vector as without windows."""
+    by their numbers of pieces. A text of one window has the same vector as without windows. `width`: of a layer."""
 
-    def __init__(self, settings: FinetuneSettings, *, width: int) -> None:
-        self.pooling = settings.pooling
-        self.width = width
-        self.learned = settings.chunks_learned
+    def __init__(self, settings: FinetuneSettings, *, width: int = 0) -> None:
+        self.pooling, self.width, self.learned = settings.pooling, width, settings.chunks_learned
 
     def __call__(self, features: Tensor, rows: Tensor, lengths: Tensor | None = None) -> Tensor:
         """(S, F) windows, (S,) their rows, ascending, and (S,) lengths (by default equal) -> (B, F)."""
         count = int(on_host(rows)[-1]) + 1
-        index = rows[:, None].expand_as(features)
-        zeros = features.new_zeros(count, features.shape[1])
         wide = precise(features)
         pieces = wide.new_ones(len(rows)) if lengths is None else lengths.to(wide)
         shares = pieces / pieces.new_zeros(count).index_add(0, rows, pieces)[rows]
-        mean = wide.new_zeros(zeros.shape).index_add(0, rows, wide * shares[:, None]).to(features)
+        mean = wide.new_zeros(count, features.shape[1]).index_add(0, rows, wide * shares[:, None]).to(features)
         if self.pooling not in ("concat", "max"):
             return mean
-        most = zeros.scatter_reduce(0, index, features, "amax", include_self=False)
-        if self.pooling == "max":
-            return most
+        index = rows[:, None].expand_as(features)
+        most = torch.zeros_like(mean).scatter_reduce(0, index, features, "amax", include_self=False)
         middle = torch.arange(features.shape[1], device=features.device) // self.width % 3 == 1
-        return torch.where(middle, most, mean)
+        return most if self.pooling == "max" else torch.where(middle, most, mean)
 
 
 def pooling_of_windows(settings: FinetuneSettings, encoder: LanguageModel) -> WindowPooling | None:
     """`Task.combine` of kinds that read one text; None if a text is one sequence."""
-    if window_size(settings, encoder) is None:
-        return None
-    hidden, _ = states_of_pieces([], encoder)
-    return WindowPooling(settings, width=hidden[-1].shape[-1])
-
-
-@torch.no_grad()
-def states_of_pieces(pieces: list[int], encoder: LanguageModel) -> tuple[list[Tensor], Tensor]:
-    """Hidden states of one sequence and its length (1,), on the encoder's device."""
-    tokens = torch.tensor([encoder.special_tokens(pieces)], device=next(encoder.parameters()).device)
-    lengths = tokens.new_full((1,), tokens.shape[1])
-    return encoder.hidden_states(tokens, lengths), lengths
-
-
-def states_of_windows(encoder: LanguageModel, batch: Batch, *, learned: int) -> list[Tensor]:
-    """`hidden_states` of a batch; only the last `learned` sequences of each row receive gradients."""
-    rows, device = on_host(batch["rows"]), batch["tokens"].device
-    behind = rows.bincount().cumsum(0)[rows] - torch.arange(len(rows))
-    learns = behind <= learned
-
-    def read(chosen: Tensor) -> list[Tensor]:
-        index = places(chosen, device)
-        segments = batch["segments"][index] if "segments" in batch else None
-        lengths = move(on_host(batch["lengths"])[chosen], device)
-        return encoder.hidden_states(batch["tokens"][index], lengths, segments)
-
-    if not torch.is_grad_enabled() or bool(learns.all()):
-        return read(torch.ones_like(learns))
-    with torch.no_grad():
-        before = read(~learns)
-    after = read(learns)
-    order = move(torch.cat([(~learns).nonzero(), learns.nonzero()]).flatten().argsort(), device)
-    return [torch.cat(parts)[order] for parts in zip(before, after, strict=True)]
+    return None if window_size(settings, encoder) is None else WindowPooling(settings)
 
 
 #: Maximum number of rows that are measured, evenly spaced.

@@ -14,9 +14,10 @@ import torch
 from torch import Tensor, nn
 
 from components.core.errors import ConfigError
+from components.models.base import LanguageModel
 from components.models.layers.host import on_host, places
 from components.models.sentence import pooled
-from components.settings.section import LayerChoice
+from components.settings.finetune import ReadingSettings
 
 Pooling = Literal["concat", "summary", "mean", "lead", "max", "trained"]
 
@@ -47,11 +48,6 @@ class Inside:
         padded = vectors_NX.new_zeros(*self.shape, vectors_NX.shape[-1])
         padded[self.indices] = vectors_NX
         return padded
-
-
-#: Mean and maximum over the pieces without padding, in float32: (S, T, D) -> (S, D).
-masked_mean = partial(pooled, pool="mean")
-masked_max = partial(pooled, pool="max")
 
 
 def lead_mean(hidden: Tensor, lengths: Tensor) -> Tensor:
@@ -94,45 +90,38 @@ class Features(nn.Module):
     For tasks that read units there is one vector per unit: the unit states of the chosen layers, concatenated.
 
     Args:
-        unit_length: whether each pooled vector is scaled to length 1.
+        settings: `layers`, `pooling`, and whether each pooled vector is scaled to length 1 (`unit_length`).
         widths: D of the embedding and of every layer, lowest first.
-        trained: the vectors of pooling `trained` (`LanguageModel.vectors_of`); default: the mean.
-        static: width of the word vectors at the beginning of every state, which `mix` does not scale.
 
     Raises:
         ConfigError: the choice adds up layers of different widths, or needs layers above the embedding and the model
             (word vectors) has none.
     """
 
-    def __init__(
-        self,
-        *,
-        layers: LayerChoice,
-        pooling: Pooling,
-        unit_length: bool = False,
-        widths: Sequence[int],
-        summary: Callable[[Tensor, Tensor], Tensor],
-        unit_states: Callable[[Tensor, Tensor], Tensor],
-        trained: Callable[[Tensor, Tensor], Tensor] = masked_mean,
-        static: int = 0,
-    ) -> None:
+    def __init__(self, encoder: LanguageModel, settings: ReadingSettings, *, widths: Sequence[int]) -> None:
         super().__init__()
-        self.layers = layers
-        self.pooling = pooling
-        self.unit_length = unit_length
-        self._pools: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
-            "summary": summary, "max": masked_max, "mean": masked_mean, "lead": lead_mean, "trained": trained
+        self.layers, self.unit_length, self.widths = settings.layers, settings.unit_length, widths
+        self.poolings = ("summary", "max", "mean") if settings.pooling == "concat" else (settings.pooling,)
+        self._unit_states = encoder.unit_states
+        # Mean and maximum in float32.
+        pools: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
+            "summary": encoder.summary, "lead": lead_mean, "trained": encoder.vectors_of,
+            "mean": partial(pooled, pool="mean"), "max": partial(pooled, pool="max"),
         }  # fmt: skip
-        self._unit_states = unit_states
-        if len(widths) == 1 and layers in ("second_to_last", "sum", "sum_last_four", "concat_last_four"):
-            raise ConfigError(f"layers: {layers!r} needs layers above the embedding, and there are none; choose last")
-        added = {"sum": widths[1:], "sum_last_four": widths[1:][-4:], "mix": widths}.get(layers, ())
+        self._pools = [pools[name] for name in self.poolings]
+        if len(widths) == 1 and self.layers in ("second_to_last", "sum", "sum_last_four", "concat_last_four"):
+            raise ConfigError(
+                f"layers: {self.layers!r} needs layers above the embedding, and there are none; choose last"
+            )
+        added = {"sum": widths[1:], "sum_last_four": widths[1:][-4:], "mix": widths}.get(self.layers, ())
         if len(set(added)) > 1:
             raise ConfigError(
-                f"layers: {layers!r} adds up layers, but they are {', '.join(map(str, added))} wide; "
+                f"layers: {self.layers!r} adds up layers, but they are {', '.join(map(str, added))} wide; "
                 "choose all, concat_last_four or last, or equal widths in the model"
             )
-        self.mix = ScalarMix(len(widths), static=static, width=widths[0]) if layers == "mix" else None
+        table = encoder.static_vectors()
+        static = 0 if table is None else table.shape[1]
+        self.mix = ScalarMix(len(widths), static=static, width=widths[0]) if self.layers == "mix" else None
 
     def select(self, hidden: Sequence[Tensor]) -> list[Tensor]:
         """The chosen hidden states, each (S, T, D); all of them for `mix` and `all`."""
@@ -153,30 +142,20 @@ class Features(nn.Module):
 
     def mixed(self, vectors: Tensor) -> Tensor:
         """The vectors of `pooled` or `of_units`; with `mix`, the weighted sum of the layers' parts."""
-        if self.mix is None:
-            return vectors
-        return self.mix(vectors.chunk(len(self.mix.scores), dim=-1))
+        return vectors if self.mix is None else self.mix(vectors.chunk(len(self.mix.scores), dim=-1))
 
     def pooled(self, hidden: Sequence[Tensor], lengths: Tensor) -> Tensor:
         """L + 1 tensors (S, T, D_l) -> (S, F) float32; with `mix` (S, (L + 1) F), independent of its weights."""
-        names = ("summary", "max", "mean") if self.pooling == "concat" else (self.pooling,)
-        return self.joined(
-            [self._pools[name](layer, lengths).float() for layer in self.select(hidden) for name in names]
-        )
-
-    def joined(self, parts: list[Tensor] | tuple[Tensor, ...]) -> Tensor:
-        """Vectors (S, D_i) of each layer and pool -> (S, F), each scaled to length 1 with `unit_length`."""
+        parts = [pool(layer, lengths).float() for layer in self.select(hidden) for pool in self._pools]
         return torch.cat([nn.functional.normalize(part, dim=1) for part in parts] if self.unit_length else parts, dim=1)
 
     def block_widths(self, hidden: Sequence[Tensor], *, units: bool) -> list[int]:
         """Widths of the blocks of a vector: the pools of each chosen layer, or with `units` the layers."""
-        if self.pooling == "trained" and not units:
-            lengths = torch.full((len(hidden[0]),), hidden[0].shape[1], device=hidden[0].device)
-            width = self._pools["trained"](hidden[-1], lengths).shape[1]
-            return [width] * (1 if self.layers == "mix" else len(self.select(hidden)))
-        pools = 3 if self.pooling == "concat" and not units else 1
         layers = [hidden[0]] if self.layers == "mix" else self.select(hidden)
-        return [layer.shape[-1] for layer in layers for _ in range(pools)]
+        if units:
+            return [layer.shape[-1] for layer in layers]
+        lengths = torch.full((len(hidden[0]),), hidden[0].shape[1], device=hidden[0].device)
+        return [pool(layer, lengths).shape[1] for layer in layers for pool in self._pools]
 
     def of_units(self, hidden: Sequence[Tensor], units: Tensor) -> Tensor:
         """L + 1 tensors (S, T, D_l) and (S, U, 2) columns -> (S, U, F) float32; with `mix` as in `pooled`."""

@@ -47,19 +47,16 @@ class HeadCandidate(NamedTuple):
     @property
     def record(self) -> dict[str, Any]:
         """Entries of a run's record."""
-        values = {
-            "penalty": self.penalty,
-            "head_norm": self.norm,
-            "label_names": self.names,
-            "class_weight": self.weight,
-        }
-        return {name: value for name, value in values.items() if value is not None}
+        return {name: value for name, value in zip(RECORDED, self, strict=True) if value is not None}
 
     @classmethod
     def recorded(cls, record: Mapping[str, Any]) -> Self | None:
         """The candidate of a record; None if it has none."""
-        keys = ("head_norm", "penalty", "label_names", "class_weight")
-        return cls(*map(record.get, keys)) if "penalty" in record else None  # type: ignore[arg-type]
+        return cls(*map(record.get, RECORDED)) if "penalty" in record else None  # type: ignore[arg-type]
+
+
+#: Names of the fields in a record.
+RECORDED = ("head_norm", "penalty", "label_names", "class_weight")
 
 
 class HeadRows(NamedTuple):
@@ -140,7 +137,7 @@ class HeadAlone(nn.Module):
 
     def losses(self, batch: Batch, carry: Carry = ()) -> Losses:
         vectors = self._above(batch["features"], batch["rows"])
-        loss = self.head.loss(self.head.of_batch(vectors, batch), batch)
+        loss = self.head.loss(self.head(vectors, batch), batch)
         count = torch.tensor(len(batch["targets"]), device=loss.device)
         return Losses(loss, {"rows": (loss.detach() * count, count)})
 
@@ -151,7 +148,8 @@ class FeatureSampler(EpochSampler):
     def __init__(self, table: FeatureTable, targets: Sequence[Target], *, batch_size: int, seed: int) -> None:
         # No tokens are encoded; a row counts as one.
         sizes = np.ones(len(table), dtype=np.int64)
-        super().__init__(table.longest(), sizes=sizes, batch_size=batch_size, seed=seed, purpose="features")
+        longest = table.longest if table.of_units else None
+        super().__init__(longest, sizes=sizes, batch_size=batch_size, seed=seed, purpose="features")
         self.table, self.targets = table, targets
 
     def batch(self, step: int, rank: int = 0, world: int = 1) -> Batch:

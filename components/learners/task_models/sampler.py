@@ -74,11 +74,6 @@ def longest(encoded: Sequence[Encoded]) -> NDArray[np.int64]:
     return np.asarray([max(map(len, row.pieces)) for row in encoded], dtype=np.int64)
 
 
-def sequences(encoded: Sequence[Encoded]) -> NDArray[np.int64]:
-    """(N,) number of sequences of each row."""
-    return np.asarray([len(row.pieces) for row in encoded], dtype=np.int64)
-
-
 def some_windows(row: Encoded, target: Target, *, most: int, rng: np.random.Generator) -> Encoded:
     """A sample of at most `most` windows of a row, in order, with one that contains the first answer, if any."""
     held: list[int] = []

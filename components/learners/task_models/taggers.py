@@ -11,13 +11,13 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from components.data.scoring.spans import legal_transitions
-from components.learners.task_models.heads import ImitatingHead, divergence_at, dropouts_of
-from components.learners.task_models.pooling import Inside, mask
+from components.learners.task_models.heads import ImitatingHead, shape_of
+from components.learners.task_models.pooling import Inside
 from components.models.base import Batch
 from components.models.layers.chunks import Texts
 from components.models.layers.crf import Legal, LinearChainCRF, illegal_scores, viterbi
 from components.models.layers.dropout import LockedDropout, WordDropout
-from components.models.layers.host import is_fixed, move, on_host
+from components.models.layers.host import move, on_host
 from components.models.layers.lstm import BiLSTM
 from components.settings.finetune import FinetuneSettings
 
@@ -33,8 +33,8 @@ class Tagger(ImitatingHead):
     emissions of a linear-chain CRF. `bilstm_crf`: before the CRF, a linear projection and a biLSTM (Akbik et al. 2018),
     with word dropout, and with `head_dropout` as the rate of a dropout that has one mask for all units of a sequence.
 
-    The windows of a row are concatenated before loss and decoding, and `of_batch` concatenates them before the LSTM, so
-    that neither the sequence of tags nor the states of the LSTM end at window borders.
+    The windows of a row are concatenated before loss and decoding, and before the LSTM, so that neither the sequence of
+    tags nor the states of the LSTM end at window borders.
 
     Args:
         labels: names of the tags, which determine the legal transitions.
@@ -47,16 +47,11 @@ class Tagger(ImitatingHead):
 
     def __init__(self, features: int, labels: Sequence[str], settings: FinetuneSettings) -> None:
         recurrent = settings.tagger == "bilstm_crf"
-        super().__init__(
-            features,
-            len(labels),
-            hidden=0 if recurrent else settings.head_hidden,
-            dropout=dropouts_of(settings),
-            norm=settings.head_norm,
-        )
+        shape = shape_of(settings)
+        super().__init__(features, len(labels), **shape | ({"hidden": 0} if recurrent else {}))
         self.lstm: BiLSTM | None = None
         if recurrent:
-            self.drop_words, self.drop_features = WordDropout(WORD_DROPOUT), LockedDropout(dropouts_of(settings)[0])
+            self.drop_words, self.drop_features = WordDropout(WORD_DROPOUT), LockedDropout(shape["dropout"][0])
             self.projection = nn.Linear(features, features)
             self.lstm = BiLSTM(features, LSTM_WIDTH)
             self.output = nn.Linear(2 * LSTM_WIDTH, len(labels))
@@ -71,63 +66,56 @@ class Tagger(ImitatingHead):
         """False: the units of all rows together need too much memory for a closed-form fit."""
         return False
 
-    def of_batch(self, features: Tensor, batch: Batch) -> Tensor:
-        """`forward` for a batch: the LSTM reads the windows of a row as one sequence."""
-        return self(features, batch["unit_lengths"], batch["rows"])
-
-    def forward(self, features: Tensor, lengths: Tensor | None = None, rows: Tensor | None = None) -> Tensor:
-        """(S, U, F), (S,) numbers of units and (S,) rows, ascending -> scores (S, U, C), 0 at padding."""
-        assert lengths is not None, "a tagger reads units"
-        if is_fixed():
-            inside_SU = mask(lengths, features.shape[1])
-            x_NF = self.norm(features.flatten(0, 1))
-            if self.lstm is not None:
-                x_NF = self._recurrent(x_NF.view_as(features), lengths, rows).flatten(0, 1)
-            outputs_SUC: Tensor = self.output(self.hidden(x_NF)).unflatten(0, inside_SU.shape)
-            return outputs_SUC.masked_fill(~inside_SU[..., None], 0)
-        units = Inside.of(lengths, features.shape[1])
-        x_NF = self.norm(units.take(features))
+    def forward(self, features: Tensor, batch: Batch | None = None) -> Tensor:
+        """(S, U, F) -> scores (S, U, C), 0 at padding; the LSTM reads the windows of a row as one sequence."""
+        assert batch is not None, "a tagger reads units"
+        units = Inside.of(batch["unit_lengths"], features.shape[1])
         if self.lstm is None:
-            return units.put(self.output(self.hidden(self.dropout(x_NF))))
-        x_SUH = self._locked(self._recurrent(self._locked(self.drop_words(units.put(x_NF))), lengths, rows))
+            return units.put(super().forward(units.take(features)))
+        x_SUF = self.drop_words(units.put(self.norm(units.take(features))))
+        x_SUH = self._locked(self._recurrent(self._locked(x_SUF), batch["unit_lengths"], batch["rows"]))
         return units.put(self.output(units.take(x_SUH)))
 
     def _locked(self, x_SUF: Tensor) -> Tensor:
         return self.drop_features(x_SUF.transpose(0, 1)).transpose(0, 1)
 
-    def _recurrent(self, x_SUF: Tensor, lengths: Tensor, rows: Tensor | None) -> Tensor:
+    def _recurrent(self, x_SUF: Tensor, lengths: Tensor, rows: Tensor) -> Tensor:
         """(S, U, F) -> (S, U, 2 * hidden): the LSTM's states, over all windows of a row."""
         assert self.lstm is not None
         x_SUF = self.projection(x_SUF)
         sequences, units = x_SUF.shape[:2]
-        if rows is None or len(lengths_B := _units_of_rows(lengths, rows)) == sequences:
+        if len(lengths_B := _units_of_rows(lengths, rows)) == sequences:
             return self.lstm(x_SUF, Texts(lengths))
-        # In fixed shapes all rows have the same number of windows, and the width must not depend on their lengths.
-        columns = sequences // len(lengths_B) * units if is_fixed() else int(on_host(lengths_B).max())
-        of_windows, of_rows = Inside.of(lengths, units), Inside.of(lengths_B, columns)
+        of_windows, of_rows = Inside.of(lengths, units), Inside.of(lengths_B, int(on_host(lengths_B).max()))
         states_BWH = self.lstm(of_rows.put(of_windows.take(x_SUF)), Texts(lengths_B))
         return of_windows.put(of_rows.take(states_BWH))
 
     def loss(self, outputs: Tensor, batch: Batch) -> Tensor:
         """Mean negative log-likelihood per unit: of the tags, or of the rows' sequences by the CRF."""
+        if self.crf is None:
+            return super().loss(outputs, batch)
         scores_BWC, lengths_B = _of_rows(outputs.float(), batch)
         tags_BW = batch["targets"].nan_to_num().long()
-        if self.crf is None:
-            units = Inside.of(lengths_B, scores_BWC.shape[1])
-            return nn.functional.cross_entropy(units.take(scores_BWC), units.take(tags_BW))
         return -self.crf.log_likelihood(scores_BWC, tags_BW, lengths_B).sum().float() / lengths_B.sum()
+
+    def logits(self, outputs: Tensor, batch: Batch) -> Tensor:
+        return Inside.of(batch["unit_lengths"], outputs.shape[1]).take(outputs)
+
+    def values(self, batch: Batch) -> Tensor:
+        targets_BW = batch["targets"]
+        lengths_B = _units_of_rows(batch["unit_lengths"], batch["rows"])
+        return Inside.of(lengths_B, targets_BW.shape[1]).take(targets_BW).long()
+
+    def shares(self, batch: Batch) -> Tensor:
+        targets_BWC = batch["targets"].unflatten(1, (-1, self.output.out_features))
+        lengths_B = _units_of_rows(batch["unit_lengths"], batch["rows"])
+        return Inside.of(lengths_B, targets_BWC.shape[1]).take(targets_BWC)
 
     def taught(self, outputs: Tensor, batch: Batch) -> list[NDArray[np.float32]]:
         """Probabilities (W * C,) of the tags at each unit of each row; not of a CRF."""
-        scores_BWC, lengths_B = _of_rows(outputs.float(), batch)
-        result = scores_BWC.softmax(-1).cpu().numpy()
-        return [row[:length].ravel() for row, length in zip(result, on_host(lengths_B).tolist(), strict=True)]
-
-    def imitation(self, outputs: Tensor, batch: Batch, *, temperature: float) -> Tensor:
-        scores_BWC, lengths_B = _of_rows(outputs.float(), batch)
-        units = Inside.of(lengths_B, scores_BWC.shape[1])
-        taught_BWC = batch["targets"].view(scores_BWC.shape).to(scores_BWC.dtype)
-        return divergence_at(units.take(scores_BWC), units.take(taught_BWC), temperature).mean()
+        counts = on_host(_units_of_rows(batch["unit_lengths"], batch["rows"])).tolist()
+        shares = self.logits(outputs.float(), batch).softmax(-1).cpu().split(counts)
+        return [each.flatten().numpy() for each in shares]
 
     def answers(self, outputs: Tensor, batch: Batch) -> list[NDArray[np.float32]]:
         """Tag indices (W,) of each row: the best legal sequence."""

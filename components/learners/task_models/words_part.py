@@ -15,14 +15,13 @@ from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import expit
+from scipy.special import expit, softmax
 
 from components.core.errors import ArtifactError
 from components.data.tasks.data import Answer, Fields
 from components.learners.words.classifier import WordsModel, read_model, write_model
 from components.learners.words.linear import LinearModel
 
-How = Literal["mean", "joint"]
 #: Folder of the words model in the folder of a classifier.
 FOLDER = "words"
 #: Smallest probability whose logarithm is taken.
@@ -31,7 +30,7 @@ TINY = 1e-30
 
 @dataclass(frozen=True)
 class WordsPart:
-    how: How
+    how: Literal["mean", "joint"]
     model: WordsModel
     weight: float = 0.0
 
@@ -74,10 +73,7 @@ def mean(of_encoder: NDArray[np.float32], of_words: NDArray[np.float32], weight:
 
 def joint(of_encoder: NDArray[np.float32], logits: NDArray[np.float64], *, exclusive: bool) -> NDArray[np.float32]:
     """(N, C) probabilities from the encoder's probabilities and the logits of the words."""
-    ours = np.clip(of_encoder.astype(np.float64), TINY, None)
-    if not exclusive:
-        other = np.clip(1 - of_encoder.astype(np.float64), TINY, None)
-        return expit(np.log(ours) - np.log(other) + logits).astype(np.float32)
-    values = np.log(ours) + logits
-    values = np.exp(values - values.max(1, keepdims=True))
-    return (values / values.sum(1, keepdims=True)).astype(np.float32)
+    shares = of_encoder.astype(np.float64)
+    ours, other = (np.log(np.clip(each, TINY, None)) for each in (shares, 1 - shares))
+    both = ours + logits
+    return (softmax(both, axis=1) if exclusive else expit(both - other)).astype(np.float32)

@@ -1,41 +1,38 @@
-"""What a way to learn from labels decides about a run: what is trained, on which batches, for how many steps."""
+"""What a way to learn from labels decides about a training: what is trained, on which batches, for how many steps."""
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any, ClassVar
+from collections.abc import Callable, Sequence
+from typing import Any, ClassVar, NamedTuple
 
+import numpy as np
+import torch
+from numpy.typing import NDArray
 from torch import nn
 
 from components.data.tasks.data import Target
 from components.learners.task_models.base import Encoded, Task
 from components.learners.task_models.model import TaskModel
 from components.learners.task_models.sampler import ExampleSampler
+from components.models.base import Batch, Carry, Losses
 from components.settings.finetune import FinetuneSettings
 from components.settings.training import Training
 from components.training.optim import ParameterGroup, discriminative
-from components.training.rng import counter_seed
+from components.training.rng import counter_rng, counter_seed
 from components.training.windows import Sampler
 
 
-@dataclass(frozen=True)
-class TrainingRows:
-    """The rows that a run learns from.
+class Learned(NamedTuple):
+    """What a training of one task learns from.
 
-    `targets` and `inputs` (piece ids, or features before training if the encoder is not trained) are of the labelled
-    rows, then of the names of the labels if they are training texts. `taught`: predictions of teachers for further
-    texts, `taught_inputs`."""
+    `inputs` (piece ids, or the `FeatureTable` before training if the encoder is not trained) and `targets` are of the
+    labelled rows, then of the names of the labels if they are training texts. `taught`: texts that teachers have
+    labelled, as piece ids, and their predictions."""
 
     model: TaskModel
     seed: int
-    targets: Sequence[Target]
     inputs: Any
-    taught: Sequence[Target] = ()
-    taught_inputs: Sequence[Encoded] = ()
-
-    @property
-    def settings(self) -> FinetuneSettings:
-        return self.model.settings
+    targets: Sequence[Target]
+    taught: tuple[Sequence[Encoded], Sequence[Target]] = ((), ())
 
 
 class Way:
@@ -45,11 +42,11 @@ class Way:
     trains_encoder: ClassVar[bool] = True
     #: Whether the head is fitted again to the encoder's features at every evaluation, instead of trained with it.
     refits_head: ClassVar[bool] = False
-    #: Whether the run also learns predictions of teachers; `auto.minutes` does not limit such a way.
+    #: Whether it also learns predictions of teachers; `auto.minutes` does not limit such a way.
     has_teachers: ClassVar[bool] = False
     #: Whether cross-validation prefers the end of the schedule to its beginning.
     prefers_end: ClassVar[bool] = False
-    #: Minimum number of labelled rows; with fewer, `method: auto` skips the way if the run has a cheaper one.
+    #: Minimum number of labelled rows; with fewer, `method: auto` skips the way if there is a cheaper one.
     least_rows: ClassVar[int] = 0
 
     def refuse(self, task: Task) -> str | None:
@@ -63,41 +60,21 @@ class Way:
     def training(self, settings: FinetuneSettings) -> Training:
         return settings.training
 
-    def steps(self, settings: FinetuneSettings, *, epoch: int, taught: int) -> int:
-        """Number of steps of a run.
+    def schedule(self, settings: FinetuneSettings, *, epoch: int, taught: int) -> tuple[int, int]:
+        """Number of steps, and of evaluations. `epoch`: steps per epoch, over all tasks; `taught`: number of texts of
+        teachers."""
+        return max(settings.min_steps, math.ceil(settings.epochs * epoch)), settings.evaluations
 
-        Args:
-            settings: of the run.
-            epoch: steps per epoch, over all tasks.
-            taught: number of texts of teachers.
-        """
-        return max(settings.min_steps, math.ceil(settings.epochs * epoch))
-
-    def evaluations(self, settings: FinetuneSettings) -> int:
-        return settings.evaluations
-
-    def shortened(self, settings: FinetuneSettings, *, epochs: float) -> FinetuneSettings:
-        """The settings of a run with this number of epochs."""
-        return settings.model_copy(update={"epochs": epochs, "min_steps": 0})
-
-    def operations(self, settings: FinetuneSettings) -> float:
-        """Floating-point operations of training per parameter of the encoder and piece of an epoch: 2 of the forward
-        pass and 4 of the backward pass (Kaplan et al. 2020, section 2.1)."""
-        return 6.0
-
-    def stored(self, model: TaskModel) -> nn.Module:
-        """The part of a model whose best weights are stored."""
-        return model
-
-    def trained(self, model: TaskModel, *, taught: bool) -> nn.Module:
-        """The module of the training loop; `taught`: whether teachers have labelled texts."""
-        return self.stored(model)
+    def trained(self, models: Sequence[TaskModel]) -> nn.Module:
+        """The module of the training loop. `models`: one per task, around one encoder."""
+        if len(models) == 1:
+            return models[0]
+        return Objective(models, lambda batch: models[int(batch["task"])].losses(batch))
 
     def groups(
         self, models: Sequence[TaskModel], settings: FinetuneSettings, *, unfreeze_every: int
     ) -> list[ParameterGroup]:
-        """The trained parameters with their rates, `unfreeze_every` steps between layer groups; others are frozen.
-        `models`: one per task, around one encoder."""
+        """The trained parameters with their rates, `unfreeze_every` steps between layer groups; others are frozen."""
         return discriminative(
             models[0].encoder.layer_groups(),
             head=[parameter for model in models for parameter in model.own_parameters(head=not self.refits_head)],
@@ -108,15 +85,55 @@ class Way:
             unfreeze_every=unfreeze_every,
         )
 
-    def sampler(self, rows: TrainingRows) -> Sampler:
+    def sampler(self, learned: Learned) -> Sampler:
+        """The batches of the labelled rows."""
         return ExampleSampler(
-            rows.inputs,
-            rows.targets,
-            batch_size=rows.settings.training.batch_size,
-            seed=counter_seed(rows.seed, "batches"),
-            windows=rows.model.windows_learned,
+            learned.inputs,
+            learned.targets,
+            batch_size=learned.model.settings.training.batch_size,
+            seed=counter_seed(learned.seed, "batches"),
+            windows=learned.model.windows_learned,
         )
 
-    def penalty_factor(self, *, labelled: int, taught: int) -> float:
-        """Factor on the head's L2 penalty after training on the frozen encoder."""
-        return 1.0
+
+class Objective(nn.Module):
+    """Models with another loss of a batch than their own."""
+
+    def __init__(self, models: Sequence[TaskModel], loss: Callable[[Batch], Losses]) -> None:
+        super().__init__()
+        self.models, self._loss = nn.ModuleList(models), loss
+        self.eval()
+
+    def losses(self, batch: Batch, carry: Carry = ()) -> Losses:
+        """The loss of a batch."""
+        return self._loss(batch)
+
+
+def shares(sizes: Sequence[int], temperature: float) -> NDArray[np.float64]:
+    """Probability of each task: size^(1 / temperature), normalised (Arivazhagan et al. 2019, section 4.2)."""
+    weights = np.asarray(sizes, dtype=np.float64) ** (1 / temperature)
+    return weights / weights.sum()
+
+
+class TaskMixture(Sampler):
+    """Batches of several tasks, one task per step; `task` in a batch is its index.
+
+    The task of a step is a function of (seed, step); its batch is the next one of the task's own sampler. With fewer
+    steps, the sequence of tasks is a prefix of the same sequence."""
+
+    def __init__(
+        self, samplers: Sequence[Sampler], probabilities: NDArray[np.float64], *, steps: int, seed: int
+    ) -> None:
+        self.samplers = samplers
+        uniform = counter_rng(seed, "tasks").random(steps)
+        last = len(samplers) - 1
+        self.tasks = np.minimum(np.searchsorted(np.cumsum(probabilities), uniform, side="right"), last)
+        #: Number of a step's batch in the task's own sampler.
+        self.own = (np.cumsum(self.tasks[:, None] == np.arange(last + 1), axis=0) - 1)[np.arange(steps), self.tasks]
+
+    def batch(self, step: int, rank: int = 0, world: int = 1) -> Batch:
+        task = int(self.tasks[step])
+        return self.samplers[task].batch(int(self.own[step]), rank, world) | {"task": torch.tensor(task)}
+
+    def tokens(self, step: int) -> int:
+        return self.samplers[self.tasks[step]].tokens(int(self.own[step]))

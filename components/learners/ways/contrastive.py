@@ -5,6 +5,7 @@ Shapes: B rows of a batch, F features, X labels of a row (padding included).
 """
 
 from collections.abc import Sequence
+from functools import partial
 
 import numpy as np
 import torch
@@ -17,8 +18,8 @@ from components.learners.task_models.base import Encoded, Task
 from components.learners.task_models.heads import precise
 from components.learners.task_models.model import TaskModel
 from components.learners.task_models.sampler import collate
-from components.learners.ways.base import TrainingRows, Way
-from components.models.base import Batch, Carry, Losses
+from components.learners.ways.base import Learned, Objective, Way
+from components.models.base import Batch
 from components.settings import contrastive
 from components.settings.finetune import FinetuneSettings
 from components.settings.training import Training
@@ -46,19 +47,15 @@ class Contrastive(Way):
     def training(self, settings: FinetuneSettings) -> Training:
         return settings.training.model_copy(update={"rate": contrastive.RATE})
 
-    def steps(self, settings: FinetuneSettings, *, epoch: int, taught: int) -> int:
-        """The epochs of contrastive training, with at most its number of steps."""
-        return contrastive.steps_of(settings.contrastive.epochs, epoch=epoch)
+    def schedule(self, settings: FinetuneSettings, *, epoch: int, taught: int) -> tuple[int, int]:
+        """The epochs of contrastive training, with at most its number of steps; one evaluation, at the end, which is
+        nearly always chosen."""
+        return contrastive.steps_of(settings.contrastive.epochs, epoch=epoch), 1
 
-    def evaluations(self, settings: FinetuneSettings) -> int:
-        """One, at the end of the schedule, which is nearly always chosen."""
-        return 1
-
-    def shortened(self, settings: FinetuneSettings, *, epochs: float) -> FinetuneSettings:
-        return settings.model_copy(update={"contrastive": settings.contrastive.model_copy(update={"epochs": epochs})})
-
-    def trained(self, model: TaskModel, *, taught: bool) -> nn.Module:
-        return PairModel(model)
+    def trained(self, models: Sequence[TaskModel]) -> nn.Module:
+        """The model on all pairs of a batch's rows, with the auxiliary loss of the language model."""
+        (model,) = models
+        return Objective(models, partial(model.losses, loss_of=pair_loss))
 
     def groups(
         self, models: Sequence[TaskModel], settings: FinetuneSettings, *, unfreeze_every: int
@@ -70,22 +67,9 @@ class Contrastive(Way):
         fixed = set(map(id, models[0].encoder.layer_groups()[0]))
         return [group for group in groups if id(group.parameters[0]) not in fixed] or groups
 
-    def sampler(self, rows: TrainingRows) -> Sampler:
-        seed = counter_seed(rows.seed, "batches")
-        return ContrastiveSampler(rows.inputs, rows.targets, rows=contrastive.ROWS, seed=seed)
-
-
-class PairModel(nn.Module):
-    """A task model that learns from all pairs of a batch's rows."""
-
-    def __init__(self, model: TaskModel) -> None:
-        super().__init__()
-        self.model = model
-        self.eval()
-
-    def losses(self, batch: Batch, carry: Carry = ()) -> Losses:
-        """The loss on pairs, plus the auxiliary loss of the language model."""
-        return self.model.losses(batch, loss_of=pair_loss)
+    def sampler(self, learned: Learned) -> Sampler:
+        seed = counter_seed(learned.seed, "batches")
+        return ContrastiveSampler(learned.inputs, learned.targets, rows=contrastive.ROWS, seed=seed)
 
 
 def label_overlap(targets: Tensor) -> tuple[Tensor, Tensor]:

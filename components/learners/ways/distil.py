@@ -6,14 +6,16 @@ the knowledge in a neural network", section 2).
 """
 
 import math
+from collections.abc import Sequence
+from functools import partial
 
-from torch import Tensor, nn
+from torch import nn
 
 from components.learners.task_models.heads import ImitatingHead
 from components.learners.task_models.model import TaskModel
 from components.learners.task_models.sampler import ExampleSampler
-from components.learners.ways.base import TrainingRows, Way
-from components.models.base import Batch, Carry, Losses, count_tensor
+from components.learners.ways.base import Learned, Objective, Way
+from components.models.base import Batch, Losses, count_tensor
 from components.settings.finetune import FinetuneSettings
 from components.training.rng import counter_seed
 from components.training.windows import Sampler
@@ -34,34 +36,24 @@ class Distil(Way):
     has_teachers = True
     prefers_end = True
 
-    def steps(self, settings: FinetuneSettings, *, epoch: int, taught: int) -> int:
-        return max(1, math.ceil(EPOCHS * taught / TAUGHT_ROWS))
+    def schedule(self, settings: FinetuneSettings, *, epoch: int, taught: int) -> tuple[int, int]:
+        return max(1, math.ceil(EPOCHS * taught / TAUGHT_ROWS)), settings.evaluations
 
-    def operations(self, settings: FinetuneSettings) -> float:
-        """Of the labelled rows, and of the texts beside them."""
-        return 6.0 + 6.0 * TAUGHT_ROWS / settings.step_rows
+    def trained(self, models: Sequence[TaskModel]) -> nn.Module:
+        return Objective(models, partial(losses, models[0]))
 
-    def trained(self, model: TaskModel, *, taught: bool) -> nn.Module:
-        return DistilledModel(model) if taught else model
-
-    def sampler(self, rows: TrainingRows) -> Sampler:
-        labelled = super().sampler(rows)
-        assert isinstance(labelled, ExampleSampler)
-        if not rows.taught:
+    def sampler(self, learned: Learned) -> Sampler:
+        labelled, (texts, answers) = super().sampler(learned), learned.taught
+        if not texts:
             return labelled
-        size, seed = min(len(rows.taught), TAUGHT_ROWS), counter_seed(rows.seed, "taught")
-        taught = ExampleSampler(rows.taught_inputs, rows.taught, batch_size=size, seed=seed)
-        return DistillationSampler(labelled, taught)
-
-    def penalty_factor(self, *, labelled: int, taught: int) -> float:
-        """The penalty is divided among all rows, the texts of the teachers included."""
-        return labelled / (labelled + taught)
+        size, seed = min(len(texts), TAUGHT_ROWS), counter_seed(learned.seed, "taught")
+        return DistillationSampler(labelled, ExampleSampler(texts, answers, batch_size=size, seed=seed))
 
 
 class DistillationSampler(Sampler):
     """Batches of labelled rows, with unlabelled rows and the teacher's answers."""
 
-    def __init__(self, labelled: ExampleSampler, taught: ExampleSampler) -> None:
+    def __init__(self, labelled: Sampler, taught: Sampler) -> None:
         self.labelled, self.taught = labelled, taught
 
     def batch(self, step: int, rank: int = 0, world: int = 1) -> Batch:
@@ -72,26 +64,15 @@ class DistillationSampler(Sampler):
         return self.labelled.tokens(step) + self.taught.tokens(step)
 
 
-class DistilledModel(nn.Module):
-    """A task model that learns from labelled rows and from a teacher."""
-
-    def __init__(self, model: TaskModel) -> None:
-        super().__init__()
-        self.model = model
-        self.eval()
-
-    def losses(self, batch: Batch, carry: Carry = ()) -> Losses:
-        """w times the loss of the labelled rows, plus (1 - w) times the loss of the unlabelled rows."""
-        taught = {name.removeprefix(TAUGHT): value for name, value in batch.items() if name.startswith(TAUGHT)}
-        labelled = {name: value for name, value in batch.items() if not name.startswith(TAUGHT)}
-        result, weight = self.model.losses(labelled), LABEL_WEIGHT
-        loss = self.imitation(self.model(taught), taught)
-        count = count_tensor(len(taught["targets"]), loss)
-        return Losses(
-            weight * result.loss + (1 - weight) * loss, result.sums | {"unlabelled": (loss.detach() * count, count)}
-        )
-
-    def imitation(self, outputs: Tensor, batch: Batch) -> Tensor:
-        head = self.model.head
-        assert isinstance(head, ImitatingHead)  # as `refuse_distillation` has found
-        return head.imitation(outputs, batch, temperature=TEMPERATURE)
+def losses(model: TaskModel, batch: Batch) -> Losses:
+    """w times the loss of the labelled rows, plus (1 - w) times the loss of the unlabelled rows if there are any."""
+    taught = {name.removeprefix(TAUGHT): value for name, value in batch.items() if name.startswith(TAUGHT)}
+    result = model.losses({name: value for name, value in batch.items() if not name.startswith(TAUGHT)})
+    if not taught:
+        return result
+    weight, head = LABEL_WEIGHT, model.head
+    assert isinstance(head, ImitatingHead)  # as `refuse_distillation` has found
+    loss = head.imitation(model(taught), taught, temperature=TEMPERATURE)
+    count = count_tensor(len(taught["targets"]), loss)
+    sums = result.sums | {"unlabelled": (loss.detach() * count, count)}
+    return Losses(weight * result.loss + (1 - weight) * loss, sums)

@@ -6,7 +6,7 @@ from torch import nn
 
 from components.learners.task_models.model import TaskModel
 from components.learners.task_models.probe import FeatureSampler, HeadAlone
-from components.learners.ways.base import TrainingRows, Way
+from components.learners.ways.base import Learned, Way
 from components.settings.finetune import FinetuneSettings
 from components.settings.training import Training
 from components.training.optim import ParameterGroup, decayed
@@ -29,19 +29,16 @@ class Features(Way):
         rate = max(settings.training.rate, HEAD_RATE if linear else 0.0)
         return settings.training.model_copy(update={"rate": rate})
 
-    def operations(self, settings: FinetuneSettings) -> float:
-        """0: features are computed by forward passes, which are counted apart."""
-        return 0.0
-
-    def stored(self, model: TaskModel) -> nn.Module:
+    def trained(self, models: Sequence[TaskModel]) -> nn.Module:
         """The head, and the weights of the mixture of layers."""
+        (model,) = models
         return HeadAlone(model.head, above=model.above, mix=model.features.mix)
 
     def groups(
         self, models: Sequence[TaskModel], settings: FinetuneSettings, *, unfreeze_every: int
     ) -> list[ParameterGroup]:
-        return decayed(self.stored(models[0]).parameters())
+        return decayed(self.trained(models).parameters())
 
-    def sampler(self, rows: TrainingRows) -> Sampler:
-        size = rows.settings.training.batch_size
-        return FeatureSampler(rows.inputs, rows.targets, batch_size=size, seed=counter_seed(rows.seed, "batches"))
+    def sampler(self, learned: Learned) -> Sampler:
+        size, seed = learned.model.settings.training.batch_size, counter_seed(learned.seed, "batches")
+        return FeatureSampler(learned.inputs, learned.targets, batch_size=size, seed=seed)

@@ -1,7 +1,7 @@
 """The words model that also learns from texts without labels: the train split and `data.unlabelled`.
 
 Each feature set of `LatentFeatures` is a view of a text (co-training: Blum and Mitchell 1998, with averaged teachers).
-The features are fitted once per seed on the texts of no row that the seed draws (`Free`), so no fold has read its rows,
+The features are fitted once per seed on the texts of no row that the seed draws (`Rows.free`), so no fold has read its rows,
 their copies or groups. A logistic regression on each view learns from the labelled rows, and then in rounds from the
 pseudo-labels that all of them, calibrated on labelled rows that they have not learned from, give to other texts. The
 model is the mean of their calibrated logits, which is linear in all views.
@@ -18,8 +18,8 @@ from scipy.special import expit, softmax
 
 from components.data.tasks.budgets import folds_of
 from components.data.tasks.calibration import loss_of, temperature_of
-from components.data.tasks.data import Labels, one_hot
-from components.learners.base import Candidate, Free, Rows
+from components.data.tasks.data import Fields, Labels, one_hot
+from components.learners.base import Candidate, Rows
 from components.learners.words.classifier import WordsModel
 from components.learners.words.latent import LatentFeatures, Vectors, dimensions_of
 from components.learners.words.linear import LinearModel, fit_logits
@@ -64,9 +64,9 @@ def latent(training: Rows, *, exclusive: bool) -> list[Candidate]:
 
 
 @lru_cache(maxsize=MOST_SEEDS)
-def _fitted(free: Free, labels: int) -> tuple[LatentFeatures, tuple[Vectors, Vectors]]:
+def _fitted(free: tuple[Fields, ...], labels: int) -> tuple[LatentFeatures, tuple[Vectors, Vectors]]:
     """The features that are fitted on texts, and those of the texts that get pseudo-labels."""
-    texts = [fields[0] for fields in free.fields[:MOST_FITTED]]
+    texts = [fields[0] for fields in free[:MOST_FITTED]]
     features = LatentFeatures.fit(texts, dimensions=dimensions_of(labels))
     return features, features.parts(texts[:MOST_TAUGHT])
 

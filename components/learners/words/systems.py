@@ -161,5 +161,5 @@ def probable_systems(kind: str, *, language: str, which: str) -> dict[str, Learn
 
 def suited(systems: Mapping[str, Learner], rows: Rows) -> dict[str, Learner]:
     """The systems for a run. `LATENT` is left out where most texts have labels: there it is slow and not better."""
-    unlabelled = len(rows.free.fields) > len(rows.of_seed)
+    unlabelled = len(rows.free) > len(rows.of_seed)
     return {name: system for name, system in systems.items() if name != LATENT or unlabelled}

@@ -16,7 +16,7 @@ from components.data.tasks.kinds import find_kind, scoring_for
 from components.interchange.huggingface import CONVERTERS
 from components.interchange.tokenizer_json import write_tokenizer
 from components.learners.task_models.classifier import TextClassifier
-from components.learners.task_models.heads import BatchNorm, FixedNorm, RegressionHead, TextHead
+from components.learners.task_models.heads import RegressionHead, TextHead, affine_of, scaled_blocks
 from components.models.encoder import CONFIG, WEIGHTS
 from components.models.sentence import NORMALIZE, Reading
 from components.registry.exports.exported import __file__ as exported
@@ -122,7 +122,7 @@ def _refuse(classifier: TextClassifier, family: str, task: str | None) -> None:
     elif settings.pooling == "trained" and task == "text-classification" and _trained(classifier) is None:
         problem = "the pooling or the further layers of its sentence encoder have no counterpart in the exported module"
     elif task != "text-classification":
-        plain = settings.layers == "last" and not settings.head_hidden and model.features.mix is None
+        plain = settings.layers == "last" and not settings.head_hidden and not scaled_blocks(model.head)
         if family in ("gpt", "xlnet"):
             problem = f"transformers reads another piece of a word than {family} does here"
         elif family == "modernbert":
@@ -130,7 +130,9 @@ def _refuse(classifier: TextClassifier, family: str, task: str | None) -> None:
         elif has(classifier.kind, "words") and settings.tagger != "linear":
             problem = f"tagger: {settings.tagger} has no counterpart in transformers"
         elif not plain:
-            problem = "transformers reads the last layer by one linear layer (layers: last, head_hidden: 0)"
+            problem = (
+                "transformers reads one layer by one linear layer (layers: last, head_hidden: 0, head_norm: fixed)"
+            )
     if problem:
         raise ConfigError(f"{problem}; `--format onnx` or container may express the model")
 
@@ -158,7 +160,7 @@ def affine_layers(head: nn.Module) -> list[Affine]:
     for norm, layer in pairs:
         assert isinstance(layer, nn.Linear)
         weight, bias = layer.weight.detach().double(), layer.bias.detach().double()
-        if (affine := _normalising(norm)) is not None:
+        if (affine := affine_of(norm)) is not None:
             scale, offset = affine
             weight, bias = weight * scale, bias + weight @ offset
         layers.append((weight, bias))
@@ -166,19 +168,6 @@ def affine_layers(head: nn.Module) -> list[Affine]:
         weight, bias = layers[-1]
         layers[-1] = (weight * head.range.double(), bias * head.range.double() + head.low.double())
     return [(weight.float(), bias.float()) for weight, bias in layers]
-
-
-def _normalising(norm: nn.Module) -> Affine | None:
-    """Scale (F,) and offset (F,) of a normalisation in evaluation; None if it changes nothing."""
-    if isinstance(norm, FixedNorm):
-        scale = 1 / norm.deviation.double()
-        return scale, -norm.mean.double() * scale
-    if isinstance(norm, BatchNorm):
-        assert norm.running_mean is not None
-        assert norm.running_var is not None
-        scale = norm.weight.detach().double() / (norm.running_var.double() + norm.eps).sqrt()
-        return scale, norm.bias.detach().double() - norm.running_mean.double() * scale
-    return None
 
 
 def _labels(classifier: TextClassifier) -> dict[str, Any]:
@@ -211,10 +200,14 @@ def _sequence(
         "summary": summary,
         "widths": [head[0][0].shape[1], *(len(bias) for _, bias in head)],
         "mix": 0 if mix is None else len(mix.scores),
+        "blocks": scaled_blocks(classifier.model.head),
     }
     result = {f"encoder.{key}": value for key, value in encoder.items()}
     for index, (weight, bias) in enumerate(head):
         result |= {f"head.{2 * index}.weight": weight, f"head.{2 * index}.bias": bias}
     if mix is not None:
         result["mix"] = (mix.gamma * mix.scores.softmax(0)).detach()
+    if config["headstart"]["blocks"]:
+        # The std of a block scales all of it, which its length does not keep.
+        result["centre"] = classifier.model.head.get_buffer("norm.mean")
     return result

@@ -195,7 +195,7 @@ def test_a_model_with_words_is_not_a_graph(save, tmp_path):
         ("bert", "pair", {**TRAINED, **FIRST, "pairs": "joined"}),
         ("roberta", "classification", TRAINED),
         ("bert", "pair", LAST),
-        ("bert", "classification", {}),
+        ("bert", "classification", {"head_norm": "length"}),
         ("roberta", "classification", {"layers": "mix", "pooling": "lead", "unit_length": True}),
         ("gpt", "classification", {"layers": "concat_last_four", "head_hidden": 5, "head_norm": "batch"}),
     ],
@@ -229,8 +229,8 @@ def test_tags_of_a_pipeline(save):
     classifier = load_classifier(model)
     words = ["a", "b", "c", "d"]
     encoded = classifier.encode([tuple(words)])
-    table = classifier.batches.table(encoded)
-    (scores,) = (each[0].softmax(-1).numpy() for each in classifier.batches.outputs(table))
+    outputs, _ = classifier.predictor.outputs(classifier.predictor.table(encoded), [0])
+    scores = outputs[0].softmax(-1).numpy()
     actual = run(" ".join(words))
     assert [entry["score"] for entry in actual] == pytest.approx(scores.max(1).tolist()[: len(actual)], abs=1e-4)
     assert [entry["entity"] for entry in actual] == [
@@ -246,7 +246,7 @@ def test_answers_of_a_pipeline(save):
     classifier = load_classifier(model)
     run_code(code_of_card(output), output)
     (encoded,) = classifier.encode([("a b", "c d a b c")])
-    (outputs,) = (each[0].numpy() for each in classifier.batches.outputs(classifier.batches.table([encoded])))
+    outputs = classifier.predictor.outputs(classifier.predictor.table([encoded]), [0])[0][0].numpy()
     tokens = AutoTokenizer.from_pretrained(output)("a b", "c d a b c", return_tensors="pt")
     assert tokens["input_ids"][0].tolist() == encoded.pieces[0].tolist()
     with torch.no_grad():
@@ -262,7 +262,8 @@ def test_answers_of_a_pipeline(save):
         ("ulmfit", "classification", {}, "huggingface", "the family 'ulmfit' has no counterpart in transformers"),
         ("bert", "tagging", {}, "onnx", "tagging task is decoded outside of a graph; `--format cont"),
         ("bert", "tagging", {"layers": "last", "tagger": "crf"}, "huggingface", "tagger: crf has no counterpart"),
-        ("bert", "tagging", {}, "huggingface", r"reads the last layer by one linear layer \(layers: last"),
+        ("bert", "tagging", {}, "huggingface", r"reads one layer by one linear layer \(layers: last"),
+        ("bert", "tagging", {"layers": "last", "head_norm": "length"}, "huggingface", "head_norm: fixed"),
         ("gpt", "tagging", {"layers": "last"}, "huggingface", "transformers reads another piece of a word than gpt"),
         ("bert", "classification", {"chunk": 8}, "onnx", r"it reads long texts in parts \(chunk\)"),
         ("bert", "pair", {"pairs": "apart"}, "huggingface", "it reads two texts as two sequences"),

@@ -10,7 +10,7 @@ from components.learners.task_models.inputs import (
     compared,
     cut_texts,
     encode_pairs,
-    encode_texts,
+    encode_sequences,
     pooling_of_windows,
     window_size,
     windows,
@@ -24,13 +24,11 @@ def encode(
     rows: Sequence[Fields], tokenizer: Tokenizer, encoder: LanguageModel, settings: FinetuneSettings
 ) -> list[Encoded]:
     """One sequence per text, truncated to the maximum number of pieces; or its windows."""
-    texts = [text for (text,) in rows]
-    if (size := window_size(settings, encoder)) is not None:
-        result = cut_texts(texts, tokenizer, most=settings.max_length - len(encoder.special_tokens([])))
-        return [Encoded.of_texts(windows(pieces, size=size, encoder=encoder)) for pieces in result]
-    return [
-        Encoded.of_texts([pieces]) for pieces in encode_texts(texts, tokenizer, encoder, most_pieces(settings, encoder))
-    ]
+    if (size := window_size(settings, encoder)) is None:
+        return encode_sequences([[row] for row in rows], tokenizer, encoder, most_pieces(settings, encoder))
+    most = settings.max_length - len(encoder.special_tokens([]))
+    texts = cut_texts([text for (text,) in rows], tokenizer, most=most)
+    return [Encoded.of_texts(windows(pieces, size=size, encoder=encoder)) for pieces in texts]
 
 
 def head(settings: FinetuneSettings, features: int, labels: Sequence[str]) -> ClassificationHead:

@@ -28,6 +28,7 @@ class HeadstartForSequenceClassification(PreTrainedModel):
             layers += [torch.nn.ReLU(), torch.nn.Linear(*widths[1:])]
         self.head = torch.nn.Sequential(*layers)
         self.mix = torch.nn.Parameter(torch.ones(shape["mix"])) if shape["mix"] else None
+        self.centre = torch.nn.Parameter(torch.zeros(widths[0])) if shape["blocks"] else None
         self.post_init()
 
     def forward(
@@ -46,6 +47,10 @@ class HeadstartForSequenceClassification(PreTrainedModel):
         if self.mix is not None:
             chunks = vectors.chunk(len(self.mix), dim=-1)
             vectors = torch.stack([weight * chunk for weight, chunk in zip(self.mix, chunks, strict=True)]).sum(0)
+        if self.centre is not None:
+            blocks = (vectors - self.centre).split(self.config.headstart["blocks"], dim=-1)
+            scaled = [torch.nn.functional.normalize(block, dim=-1) * block.shape[-1] ** 0.5 for block in blocks]
+            vectors = torch.cat(scaled, dim=-1)
         return SequenceClassifierOutput(logits=self.head(vectors))
 
     def _pools(self) -> tuple[str, ...]:
