@@ -32,9 +32,9 @@ from components.learners.baselines.stage import BaselineJob, baseline
 from components.learners.select import choose
 from components.registry.explain import CLASSIFIER, FROZEN_CLASSIFIER
 from components.settings.cluster import ClusterSettings
-from components.settings.completion import IMPORTED, IMPORTED_TRAINING, TRAINED, TRAINED_TRAINING
 from components.settings.finetune import FinetuneSettings
 from components.settings.minutes import FIRST_MINUTES
+from components.settings.recipes import IMPORTED, IMPORTED_TRAINING, TRAINED, TRAINED_TRAINING
 from components.settings.systems import System
 from components.settings.tasks import LABELLED, OF_ONE_TEXT, has
 from headstart.model import Model

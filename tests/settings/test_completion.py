@@ -13,9 +13,8 @@ from components.core.errors import ConfigError
 from components.models import FAMILIES
 from components.pipeline.jobs import PARALLEL
 from components.pipeline.stages import STAGES
-from components.settings import completion, families
+from components.settings import recipes
 from components.settings.loading import load_params, resolve
-from components.settings.published import MODEL_TYPES
 from components.settings.tokenizer import PIECES, WORDS
 
 TASK = {"path": "data", "train": "train.csv", "text": "text", "label": "label"}
@@ -109,7 +108,7 @@ def test_a_key_of_the_file_takes_precedence_over_the_recipe(write, encoder):
 @pytest.fixture
 def short(monkeypatch: pytest.MonkeyPatch) -> None:
     """Texts of 200,000 words are enough, so that no test writes a large file."""
-    monkeypatch.setattr(completion, "LEAST_WORDS", 200_000)
+    monkeypatch.setattr(recipes, "LEAST_WORDS", 200_000)
 
 
 @pytest.mark.parametrize("method", ["features", "finetune", "contrastive", "auto"])
@@ -220,12 +219,12 @@ def test_an_own_model_without_general_text_is_not_adapted(write):
 
 
 def test_the_tables_agree_with_the_families():
-    assert list(families.FAMILIES) == list(FAMILIES)
-    for name, defaults in families.FAMILIES.items():
+    assert list(recipes.FAMILIES) == list(FAMILIES)
+    for name, defaults in recipes.FAMILIES.items():
         assert defaults.tokenizer in (*FAMILIES[name].tokenizers, PARALLEL), name
         assert (defaults.tokenizer == PARALLEL) == (FAMILIES[name].objective == "translation"), name
         assert defaults.causal == (FAMILIES[name].objective == "causal"), name
-    assert set(MODEL_TYPES.values()) <= set(FAMILIES)
+    assert set(recipes.MODEL_TYPES.values()) <= set(FAMILIES)
 
 
 EXPERIMENTS = json.loads((Path(__file__).parent / "left_out.json").read_text(encoding="utf-8"))
