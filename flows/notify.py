@@ -22,7 +22,7 @@ from pydantic import SecretStr
 
 from components.core.errors import ConfigError
 from components.core.masking import MASK
-from flows.flow_run import KILLED, STOPPED
+from flows.flow_run import KILLED
 from flows.server import page, server
 from flows.terminal import terminal
 
@@ -112,7 +112,7 @@ def _zombies() -> Any:
     from prefect.events.actions import ChangeFlowRunState
 
     heartbeat = "prefect.flow-run.heartbeat"
-    ends = {f"prefect.flow-run.{state}" for state in ("Completed", "Failed", "Cancelled", "Crashed", STOPPED)}
+    ends = {f"prefect.flow-run.{state}" for state in ("Completed", "Failed", "Cancelled", "Crashed")}
     died = ChangeFlowRunState(state=StateType.CRASHED, name=None, message=KILLED, force=False)
     return _automation(
         ZOMBIES,
