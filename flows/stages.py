@@ -38,7 +38,6 @@ from flows.run import (
     begin,
     check_space,
     conclude,
-    has_changes,
     modules_of,
     registry_is_unchanged,
     upcoming,
@@ -163,12 +162,12 @@ def run_pipeline(
         settled = registry_is_unchanged(file, root=root)
         ahead = upcoming(plan, settled=settled)
         if ahead:
-            warm.serve(modules_of(plan, params=file), environment(root))
-        if has_changes(plan):
+            warm.serve(modules_of(ahead, params=file), environment(root))
+        if plan.problem or plan.data == "changed" or any(stage.reasons for stage in ahead):
             # Skipped if every stage is up to date: the check takes seconds, and these settings have passed it before.
             run_headstart("check", "--params", str(file.relative_to(root)), source="check", root=root)
         plan.refuse_problem()
-        check_space(plan, params=file, root=root)
+        check_space(ahead, params=file, root=root)
         if plan.data == "changed" and data_to_pull(root).exists():
             raise ConfigError("data.dvc names data that has not been pulled; run `headstart sync`")
         if plan.data == "changed":
