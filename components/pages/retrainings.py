@@ -11,7 +11,7 @@ from typing import Any
 from components.core.errors import HeadstartError
 from components.core.progress import duration
 from components.pages.project import Project
-from components.pipeline.costs import History, Remaining
+from components.pipeline.costs import History, left_of
 from components.pipeline.telemetry import expected_of, is_killed
 from components.registry.tracking import PARENT, PREFIX, RETRAIN, Registry
 from components.reporting.figures import Line
@@ -94,11 +94,10 @@ class Run:
         """The remaining stages and their time, in words; empty if the run has ended."""
         if self.state != RUNNING:
             return ""
-        rest = Remaining(self.expected)
-        for stage in self.stages:
-            if stage.state != RUNNING:
-                rest = rest.without(stage.name)
-        return str(rest.after({stage.name: stage.seconds for stage in self.stages}))
+        ended = {stage.name for stage in self.stages if stage.state != RUNNING}
+        passed = {stage.name: stage.seconds for stage in self.stages}
+        rest = {name: seconds for name, seconds in self.expected.items() if name not in ended}
+        return left_of({name: each and max(each - passed.get(name, 0), 0) for name, each in rest.items()})
 
     @property
     def when(self) -> str:

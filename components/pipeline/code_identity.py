@@ -168,8 +168,9 @@ def parse(text: str, *, settings: bool = False) -> Module:
                 imported |= {str(node.module), *(f"{node.module}.{alias.name}" for alias in node.names)}
             case ast.keyword(arg="sampler", value=ast.Constant(value=sampler)):
                 tables[SAMPLER] = {str(sampler): ""}
-            case ast.Assign(targets=[ast.Name(id=name)], value=ast.Call() as call) | ast.AnnAssign(
-                target=ast.Name(id=name), value=ast.Call() as call
+            case (
+                ast.Assign(targets=[ast.Name(id=name)], value=ast.Call() as call)
+                | ast.AnnAssign(target=ast.Name(id=name), value=ast.Call() as call)
             ) if isinstance(call.func, ast.Name) and call.func.id == "LazyTable":
                 entries = ast.literal_eval(call.args[0])
                 tables[name] = {key: value.partition(":")[0] for key, value in entries.items()}

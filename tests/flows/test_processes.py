@@ -96,7 +96,7 @@ def test_arguments_environment_output_and_exit_code(either, action, code, last):
 def test_a_time_limit_ends_children_in_every_session(either):
     lines: list[str] = []
     with pytest.raises(CommandTimeoutError):
-        execute(either, "hang", limit_s=4, lines=lines)
+        execute(either, "hang", limit_s=8, lines=lines)
     started = [int(pid) for pid in lines[-1].split()]
     assert len(started) == 4 and not any(map(is_running, started))
     assert execute(either, "0")[0] == 0, "the server is at its next request"
@@ -362,7 +362,7 @@ def test_nothing_of_a_stage_outlives_its_process(stage, victim, monkeypatch):
     why = "time limit" if victim == "limit" else "ended by signal 9"
     with monkeypatch.context() as patched, pytest.raises(StageError, match=why):
         patched.setattr(execution, "say", kill)
-        reproduce(replace(MADE, limit_s=4) if victim == "limit" else MADE, stage)
+        reproduce(replace(MADE, limit_s=12) if victim == "limit" else MADE, stage)
     assert not is_running(int((stage / "where").read_text().split()[0]))
     (stage / "action").unlink()
     assert reproduce(MADE, stage) == "Completed" and (stage / "made").read_text() == "a"

@@ -27,11 +27,11 @@ from .conftest import is_running, ran, server_of
 
 @pytest.fixture
 def serve(project: Path, prefect_home: Path, port: int) -> Iterator[object]:
-    """Starts `headstart schedule --every 5` on the project, with its own Prefect server."""
+    """Starts `headstart schedule --every 20` on the project, with its own Prefect server."""
     environment = {**os.environ, "PREFECT_HOME": str(prefect_home)}
     for name in ("PREFECT_API_URL", processes.MARK):
         environment.pop(name, None)
-    command = [sys.executable, "-m", "flows.command", "schedule", "--every", "5", "--port", str(port)]
+    command = [sys.executable, "-m", "flows.command", "schedule", "--every", "20", "--port", str(port)]
     started: list[subprocess.Popen[bytes]] = []
 
     def start() -> subprocess.Popen[bytes]:
@@ -77,7 +77,7 @@ def test_scheduled_runs(project, serve, port, prefect_home):
     assert f"already served here (process {served.pid} since " in (project / ".headstart.log").read_text()
     (deployment,) = listed("deployments", home=prefect_home, port=port)
     assert re.fullmatch(rf"scheduled-{project.name}-[0-9a-f]{{6}}", deployment["name"])
-    assert [each["schedule"]["interval"] for each in deployment["schedules"]] == [5]
+    assert [each["schedule"]["interval"] for each in deployment["schedules"]] == [20]
 
     # Scheduling goes on after the end of the server.
     psutil.Process(server_of(prefect_home)["pid"]).kill()

@@ -4,10 +4,6 @@ from __future__ import annotations
 
 import ast
 import json
-import os
-import shutil
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -152,44 +148,6 @@ def test_a_setting_of_one_task_is_named_in_a_stage_of_all_tasks(raw):
     settings["data"]["tasks"]["aws-type"]["folds"] = 4
     new = identity_of("checks", WHOLE, Params.model_validate(settings))
     assert new.changes(old) == ["setting data.tasks.aws-type.folds: 3 -> 4"]
-
-
-def test_a_default_and_a_library(tmp_path):
-    """In a copy of the package: the default of a setting that the file does not name, then another torch."""
-    shutil.copytree(ROOT / "components", tmp_path / "components", ignore=shutil.ignore_patterns("__pycache__"))
-    shutil.copy(ROOT / "requirements.lock", tmp_path)
-    params = (ROOT / "params.yaml").read_text().replace("\n  near: report  ", "\n  # near  ")
-    (tmp_path / "params.yaml").write_text(params)
-
-    def now():
-        script = (
-            "import json; from dataclasses import asdict; from components.pipeline.identity import identities\n"
-            "from components.settings.loading import load_params\n"
-            "print(json.dumps({f'{s}@{i}': asdict(each) for s, items in identities(load_params()).items()"
-            " for i, each in items.items()}))"
-        )
-        environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
-        done = subprocess.run(
-            [sys.executable, "-c", script], cwd=tmp_path, env=environment, capture_output=True, text=True, check=True
-        )
-        return {name: Identity(**each) for name, each in json.loads(done.stdout).items()}
-
-    first = now()
-    path = tmp_path / "components/settings/evaluate.py"
-    text = path.read_text()
-    assert text.count('near: Rule = "report"') == 1
-    path.write_text(text.replace('near: Rule = "report"', 'near: Rule = "refuse"'))
-    second = now()
-    assert changed(first, second) == {"leakage@aws-type"}
-    assert second["leakage@aws-type"].changes(first["leakage@aws-type"]) == [
-        'setting leakage.near: "report" -> "refuse"'
-    ]
-    lock = tmp_path / "requirements.lock"
-    lock.write_text(lock.read_text().replace("torch==2.13.0", "torch==2.14.0"))
-    third = now()
-    groups = {name.partition("@")[0] for name in changed(second, third)}
-    assert {"pretrain", "adapt", "finetune"} <= groups
-    assert not groups & {"ingest", "tokenizer", "tokenize", "evaluate"}
 
 
 def test_changes_are_named():
