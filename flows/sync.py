@@ -92,7 +92,7 @@ def sync(params: str = "params.yaml", *, push: bool = True) -> None:
 def _sync(file: Path, *, push: bool) -> None:
     root = find_root(file.parent)
     name = file.relative_to(root)
-    retrain = [sys.executable, "-m", "flows.command", "retrain", "--params", str(name)]
+    retrain = [sys.executable, "-m", "components.cli", "retrain", "--params", str(name)]
     with locked(root, what=f"sync {name}", say=terminal.say):
         report = pull(root)
     before = summary.decided_at(root=root, params=file)

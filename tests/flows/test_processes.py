@@ -16,8 +16,7 @@ import psutil
 import pytest
 import yaml
 
-from flows import execution, processes, retrain_command, warm
-from flows.command import main
+from flows import command, execution, processes, retrain_command, warm
 from flows.plan import Stage
 from flows.processes import CommandTimeoutError, orphans, run
 from flows.repository import environment
@@ -200,11 +199,10 @@ def test_ctrl_c_says_what_is_kept_and_how_to_go_on(monkeypatch, capsys):
     def interrupted() -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(sys, "argv", ["command", "retrain"])
     monkeypatch.setattr(retrain_command, "command", interrupted)
     monkeypatch.setattr(signal, "signal", lambda number, handler: None)
     with pytest.raises(SystemExit) as ended:
-        main()
+        command.run("retrain", [])
     assert ended.value.code == 130
     shown = capsys.readouterr().out
     assert "are kept: `headstart retrain` goes on there\n" in shown
@@ -242,7 +240,8 @@ PROCESSES = {
     "command": "import sys; sys.path.insert(0, sys.argv[1]); import given\n"
     "from components.cli import main\nmain.app = lambda: given.load()\nmain.main()",
     "flow": "import sys; folder = sys.argv.pop(1); sys.path.insert(0, folder); import given\n"
-    "from flows import command, why\nwhy.command = lambda: given.load()\nsys.argv.append('why')\ncommand.main()",
+    "from components.cli import entry\nfrom flows import why\nwhy.command = lambda: given.load()\n"
+    "sys.argv.append('why')\nentry.main()",
     "registry": "import sys; sys.path.insert(0, sys.argv[1]); import given\n"
     "import components.registry.tracking\ngiven.load()",
 }

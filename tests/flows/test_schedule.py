@@ -31,7 +31,7 @@ def serve(project: Path, prefect_home: Path, port: int) -> Iterator[object]:
     environment = {**os.environ, "PREFECT_HOME": str(prefect_home)}
     for name in ("PREFECT_API_URL", processes.MARK):
         environment.pop(name, None)
-    command = [sys.executable, "-m", "flows.command", "schedule", "--every", "20", "--port", str(port)]
+    command = [sys.executable, "-m", "components.cli", "schedule", "--every", "20", "--port", str(port)]
     started: list[subprocess.Popen[bytes]] = []
 
     def start() -> subprocess.Popen[bytes]:
