@@ -98,7 +98,7 @@ def ensured() -> Iterator[None]:
 
     def keep() -> None:
         while not ended.wait(KEEP_S):
-            with contextlib.suppress(HeadstartError):  # the end of the block says it
+            with contextlib.suppress(HeadstartError, OSError):  # the end of the block says it
                 ensure()
 
     threading.Thread(target=keep, name="server", daemon=True).start()
