@@ -214,7 +214,8 @@ class Live:
         self, status: str, *, reason: str = "", summary: Sequence[str] = (), files: Sequence[str] = (), wait_s: float
     ) -> None:
         """Record the end; attempts are made for `wait_s` seconds. `files`: reports, which its run gets."""
-        end = {"status": status, "reason": reason, "summary": summary, "files": files, "time": now_ms()}
+        end: dict[str, Any] = {"status": status, "reason": reason, "summary": summary}
+        end |= {"files": files, "time": now_ms()}
         self.end = end | {"give_up": time.monotonic() + wait_s}
         self._gauges.end(status, begun=self._begun / 1000, time=end["time"] / 1000)
 
