@@ -2,7 +2,6 @@
 
 import os
 import re
-import signal
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -117,7 +116,7 @@ def begin_scheduled() -> int:
     """Within a run that a schedule has started: end with it, and cancel the runs of the same deployment that
     should have started since, for which this run does. Returns their number."""
     if os.environ.get(RUNNER) == str(os.getppid()):
-        end_with(os.getppid(), signal.SIGTERM)
+        end_with(os.getppid())
     from prefect.client.orchestration import get_client
     from prefect.context import FlowRunContext
     from prefect.states import Cancelled

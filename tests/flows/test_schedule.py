@@ -16,11 +16,15 @@ from uuid import UUID, uuid4
 import httpx
 import psutil
 import pytest
+from prefect.client.orchestration import get_client
+from prefect.deployments.runner import EntrypointType
+from prefect.states import Running
 
 from components.core.errors import ConfigError
 from flows import processes, schedule
 from flows.flow_run import KILLED, MISSED, begin_scheduled
 from flows.repository import try_lock, write_locked
+from flows.retrain import retrain
 
 from .conftest import is_running, ran, server_of
 
@@ -173,3 +177,17 @@ def test_a_scheduled_run_does_for_those_that_are_late(monkeypatch):
     assert cancelled == {late[0].id: MISSED, late[1].id: MISSED}
     run.auto_scheduled = False
     assert begin_scheduled() == 0
+
+
+def test_a_run_that_was_killed_with_its_schedule_is_made_up_for(prefect_server, capsys):
+    deployment = retrain.to_deployment(name="killed", entrypoint_type=EntrypointType.MODULE_PATH).apply()
+    schedule.restart(deployment)
+    assert not capsys.readouterr().out
+    with get_client(sync_client=True) as client:
+        run = client.create_flow_run_from_deployment(deployment)
+        client.set_flow_run_state(run.id, Running(), force=True)
+        schedule.restart(deployment)
+        states = [each.state for each in client.read_flow_runs() if each.deployment_id == deployment]
+        client.delete_deployment(deployment)
+    assert sorted((state.name, state.message) for state in states) == [("Crashed", KILLED), ("Scheduled", None)]
+    assert "the last run did not end; running once now" in capsys.readouterr().out
