@@ -109,7 +109,8 @@ def serve(what: str, name: str, parameters: dict[str, Any], times: dict[str, Any
 
 
 def restart(deployment: Any) -> None:
-    """Record that the runs in progress of a deployment were killed with its schedule, and plan one in place of them."""
+    """Record that the runs in progress of a deployment were killed with its schedule, and plan a run if the last one
+    did not end: one that gets the signal of its schedule's end is crashed already."""
     from prefect.client.orchestration import get_client
     from prefect.client.schemas.filters import DeploymentFilter, DeploymentFilterId
     from prefect.client.schemas.objects import StateType
@@ -120,6 +121,7 @@ def restart(deployment: Any) -> None:
         left = [run for run in runs if run.state_type in (StateType.PENDING, StateType.RUNNING, StateType.CANCELLING)]
         for run in left:
             client.set_flow_run_state(run.id, Crashed(message=KILLED), force=True)
-        if left:
+        last = max((run for run in runs if run.start_time), key=lambda run: str(run.start_time), default=None)
+        if left or (last is not None and last.state_type == StateType.CRASHED):
             terminal.say("the last run did not end; running once now")
             client.create_flow_run_from_deployment(deployment)
