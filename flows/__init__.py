@@ -33,6 +33,8 @@ _DEFAULTS = {
     "PREFECT_SERVER_CORS_ALLOWED_ORIGINS": "http://headstart.invalid",
     # The terminal shows the stages' output; Prefect's log records and tracebacks go to its server only.
     "PREFECT_LOGGING_HANDLERS_CONSOLE_LEVEL": "CRITICAL",
+    # Its clients print errors of their own while a server is started again.
+    "PREFECT_INTERNAL_LOGGING_LEVEL": "CRITICAL",
     "DVC_NO_ANALYTICS": "1",
 }
 

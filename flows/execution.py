@@ -1,7 +1,6 @@
 """Commands of a run, of DVC and of `headstart`, each in a process group, with output to the terminal and to Prefect's
 log. Everything else passes between the processes in files. This module does not import Prefect."""
 
-import signal
 import subprocess
 import sys
 import tempfile
@@ -58,7 +57,7 @@ def run_headstart(*arguments: str, source: str, root: Path, limit_s: float = 24 
     command: Sequence[str] = (sys.executable, "-m", "components.cli", *arguments)
     if not warm.is_serving():
         # After a kill of this process nobody reads the result.
-        command = bound(command, number=signal.SIGTERM)
+        command = bound(command)
     return run_command(command, source=source, root=root, limit_s=limit_s, show=show)
 
 

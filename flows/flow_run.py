@@ -1,16 +1,12 @@
-"""The flow run of this process, if it executes one, and the times of a schedule. Prefect is not imported without
-one."""
+"""The flow run of this process, if it executes one. Prefect is not imported without one."""
 
-import asyncio
 import os
 import re
-import signal
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from typing import Any
 from uuid import UUID
 
@@ -19,7 +15,7 @@ from flows.bound import end_with
 
 #: Prefix of the variables by which Prefect names the flow run of a process.
 NAMED = "PREFECT__"
-#: Process of the runner of a schedule.
+#: Process of a schedule, in which Prefect's runner starts runs.
 RUNNER = "HEADSTART_RUNNER"
 #: Seconds between two updates of the progress of a stage on the page of its flow run.
 PROGRESS_S = 10.0
@@ -27,8 +23,6 @@ PROGRESS_S = 10.0
 _PROGRESS: dict[tuple[str, str], tuple[Any, float]] = {}
 #: What is said of a run whose process has ended without a word.
 KILLED = "its process has died; the next run goes on where it was"
-#: State of a run that the end of its schedule has interrupted; the next start of the schedule makes up for it.
-STOPPED = "Stopped"
 #: State of a run whose time has passed before it could start.
 MISSED = "Missed"
 
@@ -118,46 +112,11 @@ def mark_crashed(run: str) -> None:
             client.set_flow_run_state(UUID(run), Crashed(message=KILLED), force=True)
 
 
-@dataclass(frozen=True)
-class Times:
-    """The times of a schedule.
-
-    Attributes:
-        cron: cron expression, in `timezone`; not used if `every` is given.
-        every: interval in seconds; 0: use `cron`.
-    """
-
-    cron: str
-    timezone: str
-    every: float = 0
-
-    def __str__(self) -> str:
-        return f"every {self.every:g} s" if self.every else f"cron {self.cron}, time zone {self.timezone}"
-
-    def prefect(self) -> dict[str, Any]:
-        """The schedule as keyword arguments of `Flow.to_deployment`."""
-        from prefect.schedules import Cron
-
-        return {"interval": self.every} if self.every else {"schedule": Cron(self.cron, timezone=self.timezone)}
-
-    def first(self, *, after: datetime, until: datetime) -> datetime | None:
-        """The first time in (after, until], or None."""
-        if self.every:
-            time = after + timedelta(seconds=self.every)
-            return time if time <= until else None
-        from prefect.server.schemas.schedules import CronSchedule
-
-        schedule = CronSchedule(cron=self.cron, timezone=self.timezone)
-        # `start` is included; times of cron are whole minutes.
-        start = after + timedelta(microseconds=1)
-        return next(iter(asyncio.run(schedule.get_dates(1, start, until))), None)
-
-
 def begin_scheduled() -> int:
-    """Within a run that a schedule has started: end with its runner, and cancel the runs of the same deployment that
+    """Within a run that a schedule has started: end with it, and cancel the runs of the same deployment that
     should have started since, for which this run does. Returns their number."""
     if os.environ.get(RUNNER) == str(os.getppid()):
-        end_with(os.getppid(), signal.SIGTERM)
+        end_with(os.getppid())
     from prefect.client.orchestration import get_client
     from prefect.context import FlowRunContext
     from prefect.states import Cancelled

@@ -11,18 +11,16 @@ exists already is updated.
 """
 
 import os
-from dataclasses import dataclass
-from datetime import timedelta
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode, urlsplit
-from uuid import UUID
 
+import yaml
 from pydantic import SecretStr
 
 from components.core.errors import ConfigError
 from components.core.masking import MASK
-from flows.flow_run import KILLED, STOPPED
+from flows.flow_run import KILLED
 from flows.server import page, server
 from flows.terminal import terminal
 
@@ -32,47 +30,15 @@ SMTP = "HEADSTART_SMTP"
 #: Scheme of HEADSTART_SMTP -> scheme and mode of Apprise, and default port.
 SCHEMES = {"smtp": ("mailto", "", 25), "smtp+starttls": ("mailtos", "starttls", 587), "smtps": ("mailtos", "ssl", 465)}
 SENDER = "headstart@localhost"
-#: Names of the blocks with the addresses.
-WEBHOOK_BLOCK, EMAIL_BLOCK = "headstart-webhook", "headstart-email"
-#: The automation that ends runs without a sign of life, and the seconds after the last one.
-ZOMBIES, SILENT_S = "headstart: a run has died", 120
-
+#: Seconds after the last sign of life of a run from which on its process counts as dead.
+SILENT_S = 120
 #: Flows whose runs are watched.
-FLOWS = ("retrain", "sync", "promote")
-
-
-@dataclass(frozen=True)
-class Occasion:
-    """What a message is about."""
-
-    name: str
-    events: frozenset[str]
-    what: str
-    reason: str
-    todo: str
-
-
-OCCASIONS = (
-    Occasion(
-        "headstart: a run has failed",
-        frozenset(f"prefect.flow-run.{state}" for state in ("Failed", "Crashed", "TimedOut")),
-        what="{{ flow.name }} has failed: {{ flow_run.name }} ({{ flow_run.state.name }})",
-        reason="{{ flow_run.state.message }}",
-        todo="Correct what the reason names, then run `headstart {{ flow.name }}` again: it continues at the stage "
-        "that failed. The champion is unchanged. `headstart ui --servers` shows the logs, and the run in MLflow.",
-    ),
-    Occasion(
-        "headstart: a run is late",
-        frozenset(("prefect.flow-run.Late",)),
-        what="{{ flow.name }} has not started in time: {{ flow_run.name }}",
-        reason="It was due at {{ flow_run.expected_start_time }}, and no process has taken it.",
-        todo="Check that `headstart schedule` (or the Prefect worker) runs and that the run before it has ended.",
-    ),
-)
+FLOWS = ["retrain", "sync", "promote"]
+AUTOMATIONS = Path(__file__).with_name("automations.yaml")
 
 
 def install(address: str, *, suffix: str = "") -> list[str]:
-    """Create or update the automations on a Prefect server; remove them if there is nobody to tell.
+    """Create or update the automations on a Prefect server; remove those that tell, if there is nobody to tell.
 
     Args:
         suffix: of their names (`Server.suffix`).
@@ -84,87 +50,47 @@ def install(address: str, *, suffix: str = "") -> list[str]:
         ConfigError: the address of the mail server is invalid.
     """
     from prefect.client.orchestration import get_client
+    from prefect.events.schemas.automations import AutomationCore
 
+    hook, mail = _saved("webhook", os.environ.get(WEBHOOK), suffix), _saved("email", email_address(), suffix)
+    watched: dict[str, Any] = {"match": {"prefect.resource.id": "prefect.flow-run.*"}, "threshold": 1}
+    watched |= {"match_related": {"prefect.resource.role": "flow", "prefect.resource.name": FLOWS}}
+    watched |= {"type": "event", "for_each": ["prefect.resource.id"], "within": SILENT_S}
     with get_client(sync_client=True) as client:
-        actions, receivers = _actions(page(address), suffix)
-        wanted = {each.name: _told(each, [action(each) for action in actions]) for each in OCCASIONS if actions}
-        wanted[ZOMBIES] = _zombies()
-        for automation in wanted.values():
-            automation.name += suffix
-        for name in (ZOMBIES, *(each.name for each in OCCASIONS)):
-            existing = client.read_automations_by_name(f"{name}{suffix}")
-            for double in existing[1:] if name in wanted else existing:
+        for entry in yaml.safe_load(AUTOMATIONS.read_text(encoding="utf-8")):
+            name = f"{entry['name']}{suffix}"
+            actions = [each | {"message": KILLED} for each in entry.get("actions", ())]
+            if "what" in entry:
+                text = (
+                    f"{entry['what']}\n\nReason: {entry['reason']}\n\nRun: {page(address)}/runs/flow-run/"
+                    f"{{{{ flow_run.id }}}}\n\nWhat to do: {entry['todo']}\n"
+                )
+                payload = f'{{% set text %}}{text}{{% endset %}}{{"text": {{{{ text|string|tojson }}}}}}'
+                told = {"type": "send-notification", "subject": entry["what"], "body": text, "block_document_id": mail}
+                called = {"type": "call-webhook", "payload": payload, "block_document_id": hook}
+                actions = [each for each in (called, told) if each["block_document_id"]]
+            existing = client.read_automations_by_name(name)
+            for double in existing[1:] if actions else existing:
                 client.delete_automation(double.id)
-            if name in wanted and existing:
-                client.update_automation(existing[0].id, wanted[name])
-            elif name in wanted:
-                client.create_automation(wanted[name])
-    return receivers
+            if actions:
+                about = {"name": name, "description": "Made by `headstart schedule --notify`.", "actions": actions}
+                made = AutomationCore.model_validate(about | {"trigger": watched | entry["trigger"]})
+                client.update_automation(existing[0].id, made) if existing else client.create_automation(made)
+    return [who for who, block in (("a webhook", hook), ("e-mail", mail)) if block]
 
 
-def _told(occasion: Occasion, actions: list[Any]) -> Any:
-    return _automation(occasion.name, actions, expect=set(occasion.events), within=timedelta(0))
-
-
-def _zombies() -> Any:
-    """Runs that have given a sign of life and then neither another one nor an end are crashed."""
-    from prefect.client.schemas.objects import StateType
-    from prefect.events.actions import ChangeFlowRunState
-
-    heartbeat = "prefect.flow-run.heartbeat"
-    ends = {f"prefect.flow-run.{state}" for state in ("Completed", "Failed", "Cancelled", "Crashed", STOPPED)}
-    died = ChangeFlowRunState(state=StateType.CRASHED, name=None, message=KILLED, force=False)
-    return _automation(
-        ZOMBIES,
-        [died],
-        after={heartbeat},
-        expect={heartbeat, *ends},
-        within=timedelta(seconds=SILENT_S),
-        reactive=False,
-    )
-
-
-def _automation(name: str, actions: list[Any], *, reactive: bool = True, **trigger: Any) -> Any:
-    from prefect.events.schemas.automations import AutomationCore, EventTrigger, Posture
-
-    return AutomationCore(
-        name=name,
-        description="Made by `headstart schedule --notify`.",
-        trigger=EventTrigger(
-            match={"prefect.resource.id": "prefect.flow-run.*"},
-            match_related={"prefect.resource.role": "flow", "prefect.resource.name": list(FLOWS)},
-            for_each={"prefect.resource.id"},
-            posture=Posture.Reactive if reactive else Posture.Proactive,
-            threshold=1,
-            **trigger,
-        ),
-        actions=actions,
-    )
-
-
-def _actions(base: str, suffix: str) -> tuple[list[Any], list[str]]:
-    """A function per receiver that makes its action for an occasion, and the receivers in words."""
+def _saved(receiver: str, url: str | None, suffix: str) -> str:
+    """The id of the block with the address of a receiver; empty without one."""
     from prefect.blocks.notifications import SlackWebhook
     from prefect.blocks.webhook import Webhook
-    from prefect.events.actions import CallWebhook, SendNotification
 
-    link = f"{base}/runs/flow-run/{{{{ flow_run.id }}}}"
-    actions: list[Any] = []
-    receivers: list[str] = []
-    if webhook := os.environ.get(WEBHOOK):
-        block = UUID(
-            str(Webhook(method="POST", url=SecretStr(webhook)).save(f"{WEBHOOK_BLOCK}{suffix}", overwrite=True))
-        )
-        actions.append(lambda occasion: CallWebhook(block_document_id=block, payload=_payload(occasion, link)))
-        receivers.append("a webhook")
-    if email := email_address():
-        # Prefect has no block for e-mail by SMTP; this one passes every address that is not Slack's to Apprise.
-        mail = UUID(str(SlackWebhook(url=SecretStr(email)).save(f"{EMAIL_BLOCK}{suffix}", overwrite=True)))
-        actions.append(
-            lambda occasion: SendNotification(block_document_id=mail, subject=occasion.what, body=_text(occasion, link))
-        )
-        receivers.append("e-mail")
-    return actions, receivers
+    if not url:
+        return ""
+    # Prefect has no block for e-mail by SMTP; that of Slack passes every other address to Apprise.
+    block: Any = SlackWebhook(url=SecretStr(url))
+    if receiver == "webhook":
+        block = Webhook(method="POST", url=SecretStr(url))
+    return str(block.save(f"headstart-{receiver}{suffix}", overwrite=True))
 
 
 def email_address() -> str | None:
@@ -186,14 +112,6 @@ def email_address() -> str | None:
     user = f"{parts.username}:{parts.password or ''}@" if parts.username else ""
     options = {"from": SENDER, "to": ",".join(receivers), "smtp": parts.hostname} | ({"mode": mode} if mode else {})
     return f"{scheme}://{user}{parts.hostname}:{parts.port or port}/?{urlencode(options)}"
-
-
-def _text(occasion: Occasion, link: str) -> str:
-    return f"{occasion.what}\n\nReason: {occasion.reason}\n\nRun: {link}\n\nWhat to do: {occasion.todo}\n"
-
-
-def _payload(occasion: Occasion, link: str) -> str:
-    return f'{{% set text %}}{_text(occasion, link)}{{% endset %}}{{"text": {{{{ text|string|tojson }}}}}}'
 
 
 def send_trial() -> None:

@@ -126,20 +126,15 @@ def beside(module: str, *arguments: str, directory: Path, environment: Mapping[s
 
 
 def start(
-    command: Sequence[str],
-    *,
-    directory: Path,
-    environment: Mapping[str, str],
-    log: IO[Any] | int | None = None,
-    number: signal.Signals = signal.SIGKILL,
+    command: Sequence[str], *, directory: Path, environment: Mapping[str, str], log: IO[Any] | int | None = None
 ) -> Popen[bytes]:
-    """Start a program in a session of its own. The kernel sends it a signal when this process ends.
+    """Start a program in a session of its own, which ends with this process.
 
     Args:
         log: receives its output; None: the output of this process does.
     """
     return subprocess.Popen(
-        bound(command, number=number),
+        bound(command),
         cwd=directory,
         env=dict(environment),
         stdin=subprocess.DEVNULL,

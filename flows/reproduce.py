@@ -78,7 +78,7 @@ def _execute(command: str) -> None:
         if code:
             sys.exit(code)
         return
-    from components.cli.main import main as headstart
+    from components.cli.entry import main as headstart
 
     sys.argv = shlex.split(command)
     try:

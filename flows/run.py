@@ -1,7 +1,7 @@
 """A run of the pipeline: its lock, what precedes its stages, which stages it has, and its end."""
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -107,23 +107,20 @@ def check_drift(params: Path, *, root: Path) -> None:
                 terminal.say("the check failed; the run goes on", source="drift", stays=True)
 
 
-def check_space(plan: Plan, *, params: Path, root: Path) -> None:
-    """Refuse a run that would fill a disk.
+def check_space(ahead: Mapping[Stage, str], *, params: Path, root: Path) -> None:
+    """Refuse a run of the stages ahead that would fill a disk.
 
     Raises:
         DiskSpaceError: there is too little space for the outputs, the DVC cache, checkpoints or temporary files.
     """
-    stages = wanted(plan)
-    reasons = {stage.name for stage in stages if stage.reasons}
-    running = [stage.name for stage in stages if plan.ancestors({stage.name}) & reasons]
-    if not running:
+    if not any(stage.reasons for stage in ahead):
         return
     settings = load_params(params)
     storage = settings.cluster.storage
     kinds = dvc_config(root).get("cache", {}).get("type", "reflink,copy")
     recorded = recorded_outputs(params.with_name("dvc.lock"))
     estimate = disk.needs(
-        running,
+        [stage.name for stage in ahead],
         {name: sum(int(each.get("size", 0)) for each in outs) for name, outs in recorded.items()},
         data=sum(disk.size_of(path) for path in {root / source.path for source in settings.data.sources.values()}),
         out=root / settings.run.out,
@@ -149,11 +146,6 @@ def conclude(done: dict[str, list[str]], monitor: Monitor, *, file: Path, root: 
         show_text("decision", "\n".join(f"- {line}" for line in decisions))
     for line in summary.lines(root=root, params=file, decided=decided, brief=brief):
         terminal.say(line, important=line in decisions)
-
-
-def has_changes(plan: Plan) -> bool:
-    """Whether data, code or settings have changed since the last run, or the plan has a problem."""
-    return bool(plan.problem) or plan.data == "changed" or any(stage.reasons for stage in wanted(plan))
 
 
 def registry_is_unchanged(params: Path, *, root: Path) -> bool:
@@ -202,9 +194,9 @@ def upcoming(plan: Plan, *, settled: bool = False) -> dict[Stage, str]:
     return ahead
 
 
-def modules_of(plan: Plan, *, params: Path) -> list[str]:
-    """The modules of the commands and stages that would run, and MLflow's for a local database."""
-    modules = dict.fromkeys(STAGES[stage.group].module for stage in upcoming(plan) if stage.group in STAGES)
+def modules_of(ahead: Mapping[Stage, str], *, params: Path) -> list[str]:
+    """The modules of the commands and of the stages ahead, and MLflow's for a local database."""
+    modules = dict.fromkeys(STAGES[stage.group].module for stage in ahead if stage.group in STAGES)
     local = modules and load_params(params).registry.address.startswith(SQLITE)
     return [*COMMANDS, *modules, *([STORES] if local else [])]
 

@@ -1,76 +1,25 @@
-"""Retrain on a schedule: a Prefect deployment, and the process that serves it. A run that is due while another one is
-running waits for it. With `--sync` each run pulls code and data first. A schedule has one owner, which holds
-`.headstart/schedules/NAME.lock`."""
+"""Retrain on a schedule: a Prefect deployment that this process serves (`Flow.serve`), one run at a time. Its name
+has a digest of host and folder: other projects on the server have theirs. With `--sync` each run pulls code and data
+first."""
 
 import os
 import re
-import signal
 import socket
 import time
-import zoneinfo
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Annotated, Any, TextIO
+from typing import Annotated, Any
 
 import typer
 import tzlocal
 
 from components.cli.common import PARAMS, ParamsFile, flags
+from components.core.artifacts import digest_text
 from components.core.errors import ConfigError
 from flows import notify
-from flows.flow_run import Times
+from flows.flow_run import KILLED, RUNNER
 from flows.repository import STATE, find_root, read_locked, try_lock, write_locked
-from flows.server import server
+from flows.server import ensured, server
 from flows.terminal import terminal
-
-NAME = "scheduled"
-#: Time limit in seconds for the end of a replaced owner.
-REPLACE_S = 20.0
-
-
-@contextmanager
-def owned(root: Path, *, name: str, what: str, replace: bool) -> Iterator[None]:
-    """Own a schedule of a repository within the block; `replace`: end the present owner first.
-
-    Raises:
-        ConfigError: another process owns it, or the name is invalid.
-    """
-    if not re.fullmatch(r"[a-z0-9][a-z0-9-]{0,59}", name):
-        raise ConfigError(f"--name {name!r}: must consist of lower-case letters, digits and dashes, such as nightly")
-    path = root / STATE / "schedules" / f"{name}.lock"
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("a+") as file:
-        if not try_lock(file):
-            _replace(file, name=name, replace=replace)
-        since = time.strftime("%Y-%m-%d %H:%M:%S %Z")
-        write_locked(file, what=what, pid=os.getpid(), host=socket.gethostname(), since=since)
-        try:
-            yield
-        finally:
-            file.truncate(0)
-
-
-def _replace(file: TextIO, *, name: str, replace: bool) -> None:
-    """End the owner of a schedule, which holds the lock."""
-    owner: dict[str, Any] = {"what": "unknown", "pid": 0, "host": "", "since": ""} | read_locked(file)
-    described = "{what}: process {pid} on {host} since {since}".format(**owner)
-    if not replace:
-        raise ConfigError(
-            f"--name {name}: already run by another process ({described}); stop it, choose another --name, or take "
-            "over with --replace"
-        )
-    if owner["host"] != socket.gethostname():
-        raise ConfigError(f"--name {name}: --replace cannot end its owner ({described}); end it there")
-    terminal.say(f"ending the present owner of {name} ({described})")
-    deadline, number = time.monotonic() + REPLACE_S, int(signal.SIGTERM)
-    while not try_lock(file):
-        if owner["pid"] and number:  # 0 is this process and its group
-            with suppress(ProcessLookupError):
-                os.kill(owner["pid"], number)
-        number = signal.SIGKILL if time.monotonic() > deadline else 0
-        time.sleep(0.1)
 
 
 @dataclass(frozen=True)
@@ -80,14 +29,10 @@ class Flags:
     cron: Annotated[str, typer.Option(help="Cron expression: minute hour day month weekday.")] = "0 3 * * *"
     every: Annotated[float, typer.Option(help="Interval in seconds, instead of a cron expression.")] = 0
     timezone: Annotated[str, typer.Option(help="Time zone of the cron expression; this machine's by default.")] = ""
-    name: Annotated[str, typer.Option(help="Name of the schedule; others may be served beside it.")] = NAME
+    name: Annotated[str, typer.Option(help="Name of the schedule; others may be served beside it.")] = "scheduled"
     synchronise: Annotated[
         bool, typer.Option("--sync", help="Pull code and data before each run; push and commit its result.")
     ] = False
-    replace: Annotated[bool, typer.Option("--replace", help="End the process that serves this name first.")] = False
-    catch_up: Annotated[
-        bool, typer.Option(help="Run at once, one time, if a time was missed or the last run did not end.")
-    ] = True
     notify: Annotated[
         bool, typer.Option("--notify", help="Only create the notifications of failed and late runs, and end.")
     ] = False
@@ -96,68 +41,87 @@ class Flags:
     params: ParamsFile = PARAMS
 
 
-def schedule(times: Times, options: Flags) -> None:
-    """Serve the deployment `retrain/NAME` or `sync/NAME` until SIGTERM or Ctrl-C, which pause it.
-
-    Raises:
-        ConfigError: the file does not exist, the name is invalid, the port is in use, or another process serves the
-            name.
-        TransientError: the Prefect server does not answer.
-    """
-    params, name = options.params, options.name
-    file = params.resolve()
-    if not file.is_file():
-        raise ConfigError(f"{params}: does not exist; name the settings file with --params")
-    root = find_root(file.parent)
-    what = f"{'sync' if options.synchronise else 'retrain'} {params}, {times}"
-    with owned(root, name=name, what=what, replace=options.replace), server(port=options.port) as running:
-        # Prefect reads the address of its server on import.
-        from flows.serving import Schedule, serve
-
-        suffix = running.suffix(root)
-        if receivers := notify.install(running.address, suffix=suffix):
-            terminal.say(f"failed and late runs are told by {' and '.join(receivers)}")
-        terminal.say(f"{name}: {what}")
-        owner = f"{root} on {socket.gethostname()}"
-        shared = f"{name}-{re.sub(r'[^A-Za-z0-9_.-]+', '-', root.name)}{suffix}" if suffix else name
-        served = Schedule(shared, str(file), options.synchronise, owner, times)
-        serve(served, root=root, replace=options.replace, catch_up=options.catch_up)
-
-
-def checked(cron: str) -> str:
-    """A valid cron expression.
-
-    Raises:
-        ConfigError: the expression is invalid.
-    """
-    from prefect.client.schemas.schedules import CronSchedule
-
-    try:
-        return CronSchedule(cron=cron).cron
-    except ValueError:
-        raise ConfigError(f"--cron {cron!r}: must be minute hour day month weekday, such as '0 3 * * *'") from None
-
-
-def checked_timezone(name: str) -> str:
-    """A valid name of a time zone; this machine's time zone if `name` is empty.
-
-    Raises:
-        ConfigError: there is no such time zone.
-    """
-    zone = name or tzlocal.get_localzone_name() or "UTC"
-    try:
-        return zoneinfo.ZoneInfo(zone).key
-    except (zoneinfo.ZoneInfoNotFoundError, ValueError):
-        raise ConfigError(f"--timezone {zone!r}: unknown; use a name such as Europe/Berlin or Asia/Bangkok") from None
-
-
 @flags
 def command(options: Flags) -> None:
     """Retrain on a schedule until stopped."""
+    file, name = options.params.resolve(), options.name
     if options.notify:
-        notify.create(options.params.resolve().parent, test=options.test, port=options.port)
+        notify.create(file.parent, test=options.test, port=options.port)
         return
-    times = Times(
-        options.cron if options.every else checked(options.cron), checked_timezone(options.timezone), options.every
-    )
-    schedule(times, options)
+    if not file.is_file():
+        raise ConfigError(f"{options.params}: does not exist; name the settings file with --params")
+    if not re.fullmatch(r"[a-z0-9][a-z0-9-]{0,59}", name):
+        raise ConfigError(f"--name {name!r}: must consist of lower-case letters, digits and dashes, such as nightly")
+    root, times = find_root(file.parent), times_of(options)
+    lock = root / STATE / "schedules" / f"{name}.lock"
+    lock.parent.mkdir(parents=True, exist_ok=True)
+    with lock.open("a+") as held:
+        if not try_lock(held):
+            owner = "process {pid} since {since}".format(**{"pid": "?", "since": "?"} | read_locked(held))
+            raise ConfigError(f"--name {name}: already served here ({owner}); stop it, or choose another --name")
+        write_locked(held, pid=os.getpid(), since=time.strftime("%Y-%m-%d %H:%M:%S %Z"))
+        with server(port=options.port) as running, ensured():
+            if receivers := notify.install(running.address, suffix=running.suffix(root)):
+                terminal.say(f"failed and late runs are told by {' and '.join(receivers)}")
+            what = "sync" if options.synchronise else "retrain"
+            timed = f"every {options.every:g} s" if options.every else f"cron {options.cron}"
+            terminal.say(f"{name}: {what} {options.params}, {timed}")
+            folder = re.sub(r"[^A-Za-z0-9_.-]+", "-", root.name)
+            name = f"{name}-{folder}-{digest_text(f'{socket.gethostname()}:{root}')[:6]}"
+            serve(what, name, {"params": str(file)}, times)
+        terminal.say("ended; times that pass until it is served again are made up for by one run")
+
+
+def times_of(options: Flags) -> dict[str, Any]:
+    """When runs are due, as arguments of `Flow.serve`.
+
+    Raises:
+        ConfigError: the cron expression or the time zone is invalid.
+    """
+    from prefect.client.schemas.schedules import CronSchedule
+
+    if options.every:
+        return {"interval": options.every}
+    zone = options.timezone or tzlocal.get_localzone_name() or "UTC"
+    try:
+        return {"schedules": [CronSchedule(cron=options.cron, timezone=zone)]}
+    except ValueError:
+        raise ConfigError(
+            f"--cron {options.cron!r}, --timezone {zone!r}: must be minute hour day month weekday, such as "
+            "'0 3 * * *', and a time zone, such as Europe/Berlin"
+        ) from None
+
+
+def serve(what: str, name: str, parameters: dict[str, Any], times: dict[str, Any]) -> None:
+    """Serve the deployment `retrain/NAME` or `sync/NAME` until SIGTERM or Ctrl-C; first a run, if the last one was
+    killed."""
+    from prefect.deployments.runner import EntrypointType
+
+    from flows.retrain import retrain
+    from flows.sync import sync
+
+    flow: Any = {"sync": sync, "retrain": retrain}[what]
+    # A killed schedule takes its runs with it (`flow_run.begin_scheduled`).
+    os.environ[RUNNER] = str(os.getpid())
+    options: dict[str, Any] = {"parameters": parameters, "entrypoint_type": EntrypointType.MODULE_PATH, **times}
+    restart(flow.to_deployment(name=name, **options).apply())
+    flow.serve(name=name, limit=1, pause_on_shutdown=False, print_starting_message=False, **options)
+
+
+def restart(deployment: Any) -> None:
+    """Record that the runs in progress of a deployment were killed with its schedule, and plan a run if the last one
+    did not end: one that gets the signal of its schedule's end is crashed already."""
+    from prefect.client.orchestration import get_client
+    from prefect.client.schemas.filters import DeploymentFilter, DeploymentFilterId
+    from prefect.client.schemas.objects import StateType
+    from prefect.states import Crashed
+
+    with get_client(sync_client=True) as client:
+        runs = client.read_flow_runs(deployment_filter=DeploymentFilter(id=DeploymentFilterId(any_=[deployment])))
+        left = [run for run in runs if run.state_type in (StateType.PENDING, StateType.RUNNING, StateType.CANCELLING)]
+        for run in left:
+            client.set_flow_run_state(run.id, Crashed(message=KILLED), force=True)
+        last = max((run for run in runs if run.start_time), key=lambda run: str(run.start_time), default=None)
+        if left or (last is not None and last.state_type == StateType.CRASHED):
+            terminal.say("the last run did not end; running once now")
+            client.create_flow_run_from_deployment(deployment)

@@ -46,6 +46,9 @@ LOOK_S = 10.0
 POLL_S = 0.1
 #: Starts without an answer after which it cannot be started.
 TRIES = 2
+#: Seconds between two looks of a process that uses the server at whether it runs.
+KEEP_S = 2.0
+_ENSURING = threading.Lock()
 
 
 @dataclass(frozen=True)
@@ -78,9 +81,10 @@ def ensure() -> int:
         return 0
     if not (port := urlsplit(address).port):
         return 0
-    if not (held := _holder()):
-        terminal.say("the Prefect server has ended and is started again", source="run")
-        held = {"port": _start(port, exact=False)}
+    with _ENSURING:
+        if not (held := _holder()):
+            terminal.say("the Prefect server has ended and is started again", source="run")
+            held = {"port": _start(port, exact=False)}
     if held["port"] != port:
         raise TransientError(f"{address}: the Prefect server now is at port {held['port']}; run the command again")
     return port
@@ -88,10 +92,20 @@ def ensure() -> int:
 
 @contextlib.contextmanager
 def ensured() -> Iterator[None]:
-    """A block at whose end the user's own server runs: Prefect records the end of the flow run."""
+    """A block in which the user's own server is started again when it ends, and at whose end it runs: Prefect records
+    the end of the flow run."""
+    ended = threading.Event()
+
+    def keep() -> None:
+        while not ended.wait(KEEP_S):
+            with contextlib.suppress(HeadstartError, OSError):  # the end of the block says it
+                ensure()
+
+    threading.Thread(target=keep, name="server", daemon=True).start()
     try:
         yield
     finally:
+        ended.set()
         ensure()
 
 

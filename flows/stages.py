@@ -22,7 +22,7 @@ from components.core.artifacts import changing_data
 from components.core.errors import ConfigError
 from components.core.measurements import FILE
 from components.pipeline import costs
-from components.pipeline.costs import Duration, Estimate, History, Remaining, Total, gpus, machine, work_of
+from components.pipeline.costs import Duration, Estimate, History, Total, gpus, left_of, machine, work_of
 from components.pipeline.identity import STAGE as IDENTITY
 from components.pipeline.stages import DISTRIBUTED
 from components.settings.loading import load_params
@@ -38,7 +38,6 @@ from flows.run import (
     begin,
     check_space,
     conclude,
-    has_changes,
     modules_of,
     registry_is_unchanged,
     upcoming,
@@ -63,11 +62,12 @@ class Spending:
         self.seconds, self.lock = 0.0, Lock()
         self._fresh: dict[str, bool] = {}
         self._since = 0.0
-        self.remaining = Remaining({})
+        #: Stages that have not ended -> expected seconds.
+        self.left: dict[str, float | None] = {}
 
     def expect(self, stages: Mapping[Stage, str]) -> None:
         """Note the stages of the run, whose remaining time is then known as far as earlier runs say."""
-        self.remaining = Remaining({each.stage: each.seconds for each in self.estimates(stages)})
+        self.left = {each.stage: each.seconds for each in self.estimates(stages)}
 
     def estimates(self, stages: Mapping[Stage, str]) -> list[Estimate]:
         """The cost of stages, from the history of this machine."""
@@ -132,7 +132,7 @@ class Spending:
 
     def end(self, stage: Stage, seconds: float, *, completed: bool) -> None:
         """Note that a stage has ended without an error."""
-        self.remaining = self.remaining.without(stage.name)
+        self.left.pop(stage.name, None)
         self._count()
         duration = None
         if self._fresh.pop(stage.name) and completed:
@@ -163,12 +163,12 @@ def run_pipeline(
         settled = registry_is_unchanged(file, root=root)
         ahead = upcoming(plan, settled=settled)
         if ahead:
-            warm.serve(modules_of(plan, params=file), environment(root))
-        if has_changes(plan):
+            warm.serve(modules_of(ahead, params=file), environment(root))
+        if plan.problem or plan.data == "changed" or any(stage.reasons for stage in ahead):
             # Skipped if every stage is up to date: the check takes seconds, and these settings have passed it before.
             run_headstart("check", "--params", str(file.relative_to(root)), source="check", root=root)
         plan.refuse_problem()
-        check_space(plan, params=file, root=root)
+        check_space(ahead, params=file, root=root)
         if plan.data == "changed" and data_to_pull(root).exists():
             raise ConfigError("data.dvc names data that has not been pulled; run `headstart sync`")
         if plan.data == "changed":
@@ -176,10 +176,10 @@ def run_pipeline(
         spending = Spending(load_params(file), root=root)
         spending.refuse(ahead)
         spending.expect(ahead)
-        monitor.expect(spending.remaining)
-        terminal.expect(spending.remaining.seconds)
+        monitor.expected = {name: seconds for name, seconds in spending.left.items() if name != IDENTITY}
+        terminal.expect(spending.left)
         if ahead:
-            terminal.say(str(spending.remaining), source="run")
+            terminal.say(left_of(spending.left), source="run")
         # It starts beside the stages before the first training.
         with session(spending.params.cluster, needed=any(stage.group in DISTRIBUTED for stage in ahead)):
             done = run_stages(plan, root=root, run=run, monitor=monitor, settled=settled, spending=spending)
@@ -278,7 +278,7 @@ def _attended(stage: Stage, root: Path, *, run: Run, monitor: Monitor, spending:
     if outcome == "Skipped":
         terminal.done(stage.name, "up to date")
     else:
-        terminal.done(stage.name, outcome.lower(), seconds, left=str(spending.remaining))
+        terminal.done(stage.name, outcome.lower(), seconds, left=left_of(spending.left))
     return outcome
 
 

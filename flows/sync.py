@@ -36,7 +36,7 @@ from flows.execution import DVC, ask_dvc, run_command
 from flows.flow_run import begin_scheduled
 from flows.processes import end_session
 from flows.repository import STATE, data_to_pull, find_root, locked
-from flows.server import ensure, ensured, server
+from flows.server import ensured, server
 from flows.telemetry import run_name
 from flows.terminal import terminal
 
@@ -92,11 +92,10 @@ def sync(params: str = "params.yaml", *, push: bool = True) -> None:
 def _sync(file: Path, *, push: bool) -> None:
     root = find_root(file.parent)
     name = file.relative_to(root)
-    retrain = [sys.executable, "-m", "flows.command", "retrain", "--params", str(name)]
+    retrain = [sys.executable, "-m", "components.cli", "retrain", "--params", str(name)]
     with locked(root, what=f"sync {name}", say=terminal.say):
         report = pull(root)
     before = summary.decided_at(root=root, params=file)
-    ensure()
     run_command(retrain, source="retrain", root=root, limit_s=RETRAIN_S, stays=True)
     with locked(root, what=f"sync {name}", say=terminal.say):
         decided = summary.decided_at(root=root, params=file) != before

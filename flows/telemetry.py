@@ -22,7 +22,6 @@ from components.core.data_version import read_yaml
 from components.core.errors import ArtifactError
 from components.core.masking import masked_json
 from components.core.measurements import RUN_ID, Lines, append
-from components.pipeline.costs import Remaining
 from components.pipeline.identity import STAGE as IDENTITY
 from components.settings.loading import load_params
 from flows import flow_run, processes
@@ -93,7 +92,8 @@ class Monitor:
         self.name = flow_run.name() or name_of("retrain", params)
         self._settings = load_params(params)
         self._pipeline = os.path.relpath(params, root)
-        self._expected = Remaining({})
+        #: The stages that are going to run -> expected seconds, set before the first one begins.
+        self.expected: dict[str, float | None] = {}
         self._begun = time.time()
         self._finished = False
         self._file = root / FOLDER / f"{self.id}.jsonl"
@@ -139,7 +139,7 @@ class Monitor:
                 return
             for file in private_folder(self._file.parent).glob("*.jsonl"):
                 file.unlink(missing_ok=True)  # of a retraining that has failed
-            tags = self._tags() | {"expected": json.dumps(dict(self._expected.seconds))}
+            tags = self._tags() | {"expected": json.dumps(self.expected)}
             begin = {"identifier": self.id, "name": self.name, "process": process_of(os.getpid()), "tags": tags}
             self._tell(begin=begin)
             self._process = processes.beside(
@@ -147,10 +147,6 @@ class Monitor:
                 directory=self.root,
                 environment=environment(self.root),
             )
-
-    def expect(self, stages: Remaining) -> None:
-        """Set the stages that are going to run, before the first one begins; the page of the run shows what remains."""
-        self._expected = stages.without(IDENTITY)
 
     def finish(
         self, status: str, *, reason: str = "", summary: Sequence[str] = (), reports: Sequence[Path] = ()

@@ -25,7 +25,7 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, Literal, TextIO
 
-from components.core.errors import HeadstartError
+from components.core.errors import HeadstartError, TransientError
 from components.core.masking import masked, masked_values
 from components.core.progress import duration
 
@@ -48,9 +48,13 @@ class StageError(HeadstartError):
         final: whether a retry is useless, because the user has to act first.
     """
 
+    printed = True
+
     def __init__(self, message: str, *, final: bool) -> None:
         super().__init__(message)
         self.final = final
+        if not final:
+            self.exit_code = TransientError.exit_code
 
 
 class BudgetError(StageError):

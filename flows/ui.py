@@ -25,7 +25,7 @@ from components.settings.loading import load_params
 from components.settings.registry import RegistrySettings
 from flows.processes import answers, descendants, end, start
 from flows.repository import STATE, environment, find_root
-from flows.server import HOST, START_S, ensure, in_use, secret, server
+from flows.server import HOST, START_S, ensured, in_use, secret, server
 from flows.terminal import terminal
 
 MLFLOW_PORT = 5000
@@ -72,6 +72,7 @@ def ui(options: Flags) -> None:
     with (
         mlflow_page(registry, root=root, port=options.mlflow_port) as (mlflow, process),
         server(port=options.prefect_port) as prefect,
+        ensured(),
     ):
         links = [
             Link("MLflow", f"{mlflow}/#/experiments"),
@@ -86,7 +87,6 @@ def ui(options: Flags) -> None:
                 terminal.say(f"Prefect's page asks for the text in {secret()}; its server stays for half an hour")
             terminal.say("Ctrl-C ends them")
             while process is None or process.poll() is None:
-                ensure()
                 time.sleep(POLL_S)
             raise ConfigError(f"MLflow's page has ended; see {root / LOG}")
 

@@ -32,9 +32,9 @@ from components.learners.baselines.stage import BaselineJob, baseline
 from components.learners.select import choose
 from components.registry.explain import CLASSIFIER, FROZEN_CLASSIFIER
 from components.settings.cluster import ClusterSettings
-from components.settings.completion import IMPORTED, IMPORTED_TRAINING, TRAINED, TRAINED_TRAINING
 from components.settings.finetune import FinetuneSettings
 from components.settings.minutes import FIRST_MINUTES
+from components.settings.recipes import IMPORTED, IMPORTED_TRAINING, TRAINED, TRAINED_TRAINING
 from components.settings.systems import System
 from components.settings.tasks import LABELLED, OF_ONE_TEXT, has
 from headstart.model import Model
@@ -73,36 +73,31 @@ def fit(
     folder: str | Path | None = None,
     verbose: bool = True,
 ) -> Model:
-    """Train a model.
+    """Train a model, with a `report` of what was tried.
 
     Args:
         data: a DataFrame, a list of dicts, the path of a csv, tsv, jsonl or parquet file; or the inputs alone: a list
             of texts, of pairs of texts, or of lists of words. Rows without a label are used as unlabelled text.
         text: column of the text, or two columns for pairs of texts; None: found by name or length.
         label: column of the label, or one label per row; None: found by name. The labels determine the kind of task.
-            A list of labels per row: multi-label. One tag per word: tagging. Numbers that are not whole, or more than
-            20 different whole numbers with gaps between them: regression. Others: classification.
+            A list per row: multi-label. One tag per word: tagging. Numbers that are not whole, or more than 20 whole
+            ones with gaps: regression. Others: classification.
         kind: of the task, if it is not the one that the labels suggest.
-        group: column of the group (customer, author, thread), or one group per row; None as a value: the row is
-            independent. Rows of one group are in one fold, as copies of a text are. Default: a column with such a name,
-            many values and several rows for each, as in `headstart init`.
-        labels: what labels mean: label -> a text, or several (terms, a definition, a template), whose vectors are
-            averaged; the encoder learns from them where that is better. Of others, the text is the label itself. They
-            need a start, and the kind classification or multilabel.
-        start: encoder to start from: a published model's folder, an encoder directory, a model of the hub, or the name
-            of an installed start (`headstart starts`). None: words models only, which need no encoder and take seconds.
+        group: column of the group (customer, author, thread), or one group per row (None: independent). Its rows are in
+            one fold. Default: a column with such a name, many values and several rows for each, as in `headstart init`.
+        labels: what labels mean: label -> a text, or several (terms, a template), whose vectors are averaged; others
+            are their own text. They need a start, and the kind classification or multilabel.
+        start: encoder to start from: a folder, a model of the hub, or the name of an installed start (`headstart
+            starts`). None: words models only, which take seconds.
         unlabelled: texts without labels, in the same forms as `data`, or a list of paths (.txt: one text a line).
         minutes: limit of the whole call by the clock. What does not end in time is left out, and the report names it.
-            One words model (tagging: the frozen encoder) is always trained. None: no limit. In any case a way to learn
-            that takes more than 5 minutes, or than a larger limit, at a nominal speed is shortened or left out.
+            One words model (tagging: the frozen encoder) is always trained. In any case a way to learn that takes more
+            than 5 minutes, or than a larger limit, at a nominal speed is shortened or left out.
         folds: of the cross-validation by which everything is chosen; no further labels are needed.
         language: code, such as `th`; None: guessed from the texts.
         seed: of training and of the folds.
         folder: keeps intermediate results, with which a repeated call continues: new, empty or of an earlier fit.
         verbose: whether progress is shown.
-
-    Returns:
-        The model, with a `report` of what was tried.
 
     Raises:
         InputError: the data or an argument are wrong; it is a HeadstartError and a ValueError.

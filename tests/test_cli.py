@@ -110,4 +110,4 @@ def test_drift_retrains_by_the_program_of_the_subcommand(monkeypatch):
     called: list[str] = []
     monkeypatch.setattr(os, "execv", lambda _, arguments: called.extend(arguments[1:]))
     common.run_flow("retrain", ["--rebuild"])
-    assert called == ["-m", "flows.command", "retrain", "--rebuild"]
+    assert called == ["-m", "components.cli", "retrain", "--rebuild"]

@@ -66,38 +66,24 @@ def test_locked_versions_of_the_libraries_that_can_change_a_result(root):
     ("before", "after", "changed"),
     [
         ("def f():\n    return 1", "# why\ndef f():\n    '''What.'''\n    return (1)", False),
-        ("A = 1\ndef f(): pass\ndef g(): pass", "def g(): pass\n#: Number.\nA = 1\n'''Of it.'''\ndef f(): pass", False),
         ("A = 1\nA = 2", "A = 2\nA = 1", True),
-        ("class C:\n  def f(): pass\n  def g(): pass", "class C:\n  def g(): pass\n  def f(): pass", False),
         ("A = 1\ndef f(): return A", "A = 2\ndef f(): return A", True),
         ("def f(): return 1", "def f(): return 2", True),
         ("def f(a: int): pass", "def f(a: str): pass", True),
         ("class C:\n  def m(self): return 1", "class C:\n  def m(self): return 2", True),
-        ("class C:\n  X = 1", "class C:\n  X = 2", True),
+        ("class P:\n  X = 1", "class P:\n  X = 2", True),
         ("from os import path", "from os import sep as path", True),
         ("f(1)", "f(2)", True),
-        ("FAMILY = ModelFamily(1, tiny={'a': 2})", "FAMILY = ModelFamily(1, tiny={'a': 3})", False),
-        ("FAMILY = ModelFamily(1, tiny={'a': 2})", "FAMILY = ModelFamily(2, tiny={'a': 2})", True),
-        ("def f(): raise ValueError('a')", "def f(): raise ValueError(f'{1} b')", False),
-        ("def f(): raise ValueError('a')", "def f(): raise KeyError('a')", True),
-        ("if TYPE_CHECKING:\n  from a import B\nX = 1", "X = 1", False),
+        ("if TYPE_CHECKING:\n  from a import B\nX = 1", "if TYPE_CHECKING:\n  from a import C\nX = 1", False),
+        ("class P:\n  size: int = 4", "class P:\n  size: int = 5", True),
         (FILES["table/__init__"], FILES["table/__init__"].replace('"b": "components.table.b:X"', ""), False),
     ],
 )
 def test_what_changes_a_digest(before, after, changed):
     assert (parse(before).digest != parse(after).digest) == changed
-
-
-@pytest.mark.parametrize(
-    ("before", "after", "changed"),
-    [
-        ("class P:\n  size: int = 4", "class P:\n  size: int = 5", False),
-        ("LIMIT = 3", "LIMIT = 4", True),
-        ("class P:\n  def m(self): return 1", "class P:\n  def m(self): return 2", True),
-    ],
-)
-def test_defaults_of_settings_are_no_code(before, after, changed):
-    assert (parse(before, settings=True).digest != parse(after, settings=True).digest) == changed
+    # Defaults of settings are no code.
+    in_settings = changed and not before.startswith("class P")
+    assert (parse(before, settings=True).digest != parse(after, settings=True).digest) == in_settings
 
 
 def test_a_parsed_module_is_read_again_when_its_text_changes(root):

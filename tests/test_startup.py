@@ -29,7 +29,7 @@ COMMANDS = {
 SCRIPT = """
 import atexit, json, sys
 atexit.register(lambda: print(json.dumps(sorted({name.partition(".")[0] for name in sys.modules}))))
-from components.cli.main import main
+from components.cli.entry import main
 sys.argv = ["headstart", *sys.argv[1:]]
 main()
 """
@@ -72,10 +72,7 @@ def write_registry(folder: Path) -> None:
 def test_plan_and_why_load_dvc_only(verb, tmp_path):
     (tmp_path / "rows.csv").write_text(delimited())
     run("init", "rows.csv", folder=tmp_path)
-    script = SCRIPT.replace("components.cli.main", "flows.command").replace('"headstart", *', "*")
-    command = [sys.executable, "-c", script, "command", verb]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True)
-    loaded = set(json.loads(done.stdout.splitlines()[-1]))
+    loaded = run(verb, folder=tmp_path)
     assert not loaded & (HEAVY - {"dvc", "pandas"}), "DVC imports pandas"
 
 

@@ -1,5 +1,5 @@
 """`python -m components.cli` is the command `headstart`."""
 
-from components.cli.main import main
+from components.cli.entry import main
 
 main()

@@ -122,14 +122,14 @@ def flags(function: Callable[[Any], None]) -> Callable[..., None]:
 
 
 def run_flow(verb: str, arguments: Sequence[str]) -> NoReturn:
-    """Replace this process by a program of `flows`.
+    """Replace this process by that of a command of `flows`.
 
     Raises:
         ConfigError: Prefect is not installed.
     """
     if find_spec("prefect") is None:
         raise missing_package("prefect")
-    os.execv(sys.executable, [sys.executable, "-m", "flows.command", verb, *arguments])
+    os.execv(sys.executable, [sys.executable, "-m", "components.cli", verb, *arguments])
 
 
 def registry_of(params: Path) -> Params:

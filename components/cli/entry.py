@@ -1,30 +1,44 @@
-"""The command `headstart` as an installed program."""
+"""The command `headstart`, and how it ends: a `HeadstartError` is printed as one message with its exit code; a
+traceback indicates a bug in Headstart."""
 
+import importlib
 import os
 import sys
-from collections.abc import Sequence
+from importlib.util import find_spec
+
+from components.core import threads
+from components.core.environment import protect
+from components.core.errors import ConfigError, HeadstartError, of_machine, report
 
 
 def main() -> None:
     """Entry point of the command `headstart`."""
-    if sys.argv[1:]:
-        _hand_over(sys.argv[1], sys.argv[2:])
-    from components.cli.main import main as command
+    try:
+        if find_spec("fcntl") is None:
+            raise ConfigError("Headstart needs Linux or macOS; on Windows, install and run it in WSL: wsl --install")
+        threads.prepare()
+        protect()
+        _run(*sys.argv[1:])
+    except HeadstartError as error:
+        report(error)
+        sys.exit(error.exit_code)
+    except BrokenPipeError:
+        # The reader (head, less) has closed the pipe; the rest of the output is discarded.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except Exception as error:
+        if (message := of_machine(error)) is None:
+            raise
+        report(message)
+        sys.exit(message.exit_code)
 
-    command()
 
-
-def _hand_over(verb: str, arguments: Sequence[str]) -> None:
-    """Become the program of `flows` that a subcommand stands for, without the imports of all subcommands."""
-    from importlib.util import find_spec
-
+def _run(verb: str = "", *arguments: str) -> None:
+    """Run a subcommand; one of `flows` without the imports of all subcommands."""
     from components.cli.programs import FLOWS
 
     # `why --document` reads files only. Without a package the command says what is missing.
     is_flow = verb in FLOWS or (verb == "why" and not any(each.startswith("--document") for each in arguments))
-    if is_flow and find_spec("prefect") is not None and find_spec("fcntl") is not None:
-        os.execv(sys.executable, [sys.executable, "-m", "flows.command", verb, *arguments])
-
-
-if __name__ == "__main__":
-    main()
+    if is_flow and find_spec("prefect") is not None:
+        importlib.import_module("flows.command").run(verb, arguments)
+    else:
+        importlib.import_module("components.cli.main").app()

@@ -1,19 +1,11 @@
-"""The command `headstart`: its subcommands by purpose, and how it ends.
+"""The subcommands of `headstart` by purpose."""
 
-A `HeadstartError` is printed as one message with exit code 2; a traceback indicates a bug in Headstart.
-"""
-
-import os
-import sys
-from importlib.util import find_spec
 from typing import Final
 
 import typer
 
 from components.cli import encoders, labelling, prediction, project, runs
-from components.core import threads
-from components.core.environment import protect
-from components.core.errors import ConfigError, HeadstartError, of_machine, report
+from components.cli.entry import main as main
 
 #: Panel of the help -> its commands.
 PANELS: Final = {
@@ -42,24 +34,3 @@ for _panel, _names in PANELS.items():
 _commands["lectures"].hidden = True
 app.registered_commands.append(_commands.pop("lectures"))
 assert not _commands, _commands
-
-
-def main() -> None:
-    """Entry point of the command `headstart`."""
-    try:
-        if find_spec("fcntl") is None:
-            raise ConfigError("Headstart needs Linux or macOS; on Windows, install and run it in WSL: wsl --install")
-        threads.prepare()
-        protect()
-        app()
-    except HeadstartError as error:
-        report(error)
-        sys.exit(error.exit_code)
-    except BrokenPipeError:
-        # The reader (head, less) has closed the pipe; the rest of the output is discarded.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    except Exception as error:
-        if (message := of_machine(error)) is None:
-            raise
-        report(message)
-        sys.exit(message.exit_code)

@@ -35,27 +35,19 @@ def kept_digests(paths: Sequence[Path]) -> list[str]:
 
 
 def _digests(paths: Sequence[Path]) -> list[str]:
-    places = [str(path.resolve()) for path in paths]
-    states = [_state(path) for path in paths]
-    kept = _kept(places)
-    pending = [number for number, place in enumerate(places) if kept.get(place, ("",))[0] != states[number]]
-    now = time.time_ns()
-    with ThreadPoolExecutor(cores()) as pool:
-        digests = list(pool.map(lambda number: digest_file(paths[number]), pending))
-    read = dict(zip(pending, digests, strict=True))
-    new = [
-        (places[number], states[number], digest)
-        for number, digest in read.items()
-        if paths[number].stat().st_mtime_ns < now - SETTLED_NS and _state(paths[number]) == states[number]
-    ]
-    if new:
-        # The cache only saves time.
-        with suppress(sqlite3.Error, OSError):
-            CACHE.parent.mkdir(parents=True, exist_ok=True)
-            with closing(sqlite3.connect(CACHE, timeout=5)) as database, database:
-                database.execute(_TABLE)
-                database.executemany("INSERT OR REPLACE INTO digests VALUES (?, ?, ?)", new)
-    return [read[number] if number in read else kept[place][1] for number, place in enumerate(places)]
+    now, files = time.time_ns(), [(str(path.resolve()), _state(path)) for path in paths]
+    with closing(_cache()) as database:
+        rows = (database.execute("SELECT digest FROM digests WHERE path = ? AND state = ?", each) for each in files)
+        kept = [row[0] if (row := rows_of.fetchone()) else "" for rows_of in rows]
+        pending = [number for number, digest in enumerate(kept) if not digest]
+        with ThreadPoolExecutor(cores()) as pool:
+            for number, digest in zip(pending, pool.map(lambda each: digest_file(paths[each]), pending), strict=True):
+                kept[number] = digest
+        settled = [each for each in pending if paths[each].stat().st_mtime_ns < now - SETTLED_NS]
+        new = [(*files[each], kept[each]) for each in settled if _state(paths[each]) == files[each][1]]
+        with suppress(sqlite3.Error), database:
+            database.executemany("INSERT OR REPLACE INTO digests VALUES (?, ?, ?)", new)
+    return kept
 
 
 def _state(path: Path) -> str:
@@ -63,14 +55,13 @@ def _state(path: Path) -> str:
     return f"{state.st_size} {state.st_mtime_ns} {state.st_dev} {state.st_ino}"
 
 
-def _kept(places: Sequence[str]) -> dict[str, tuple[str, str]]:
-    """path -> (state, digest)."""
-    result = {}
-    with suppress(sqlite3.Error):
-        if CACHE.is_file():
-            with closing(sqlite3.connect(CACHE, timeout=5)) as database:
-                for place in places:
-                    row = database.execute("SELECT state, digest FROM digests WHERE path = ?", (place,)).fetchone()
-                    if row is not None:
-                        result[place] = row
-    return result
+def _cache() -> sqlite3.Connection:
+    """The database; one in memory if it cannot be used, as it only saves time."""
+    try:
+        CACHE.parent.mkdir(parents=True, exist_ok=True)
+        database = sqlite3.connect(CACHE, timeout=5)
+        database.execute(_TABLE)
+    except (sqlite3.Error, OSError):
+        database = sqlite3.connect(":memory:")
+        database.execute(_TABLE)
+    return database

@@ -29,6 +29,8 @@ class HeadstartError(Exception):
     exit_code = 2
     #: One message per problem, if there are several.
     problems: Sequence[str] = ()
+    #: Whether the message has been printed when the problem occurred.
+    printed = False
 
     def __init__(self, what: str = "", *, where: object = "", key: str = "", do: str = "") -> None:
         """`where`: file and line, or another place; `key`: of the setting that is concerned; `do`: the remedy, in which
@@ -199,7 +201,10 @@ def of_machine(error: BaseException) -> HeadstartError | None:
 
 
 def report(error: HeadstartError) -> None:
-    """Write the message to the file that `ERROR_FILE` names or, without one, to standard error as `error: ...`."""
+    """Write the message, unless it has been printed, to the file that `ERROR_FILE` names or, without one, to standard
+    error as `error: ...`."""
+    if error.printed:
+        return
     try:
         Path(os.environ[ERROR_FILE]).write_text(str(error), encoding="utf-8", errors="replace")
     except (KeyError, OSError):

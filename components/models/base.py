@@ -290,7 +290,7 @@ class ModelFamily(Generic[ConfigT]):
     Attributes:
         build: config -> model with initial weights, sampled from torch's global generator.
         sampler: name of the batch sampler in `components.training.pretraining.samplers.SAMPLERS`.
-        tokenizers: supported kinds of tokenizer; `components.settings.families` names the default.
+        tokenizers: supported kinds of tokenizer; `components.settings.recipes` names the default.
         tiny: settings, without `vocabulary`, of a model that trains in milliseconds, for the contract tests; they
         should
             enable the family's options (dropout, memory).

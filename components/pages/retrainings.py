@@ -8,7 +8,7 @@ from typing import Any
 
 from components.core.errors import HeadstartError
 from components.pages.project import Project
-from components.pipeline.costs import History, Remaining
+from components.pipeline.costs import History, left_of
 from components.pipeline.telemetry import expected_of, is_killed
 from components.registry.tracking import PARENT, PREFIX, RETRAIN, Registry
 from components.reporting.figures import Line
@@ -79,11 +79,11 @@ def _of_mlflow(run: Any, project: Project | None = None) -> Run:
         children = [child for child in children if f"{PREFIX}stage" in child.data.tags]
         children.sort(key=lambda child: child.info.start_time)
         stages = [_stage_of_mlflow(registry, child, usual, killed=killed) for child in children]
-    state, expected = KILLED if killed else STATUS.get(info.status, info.status.lower()), Remaining(expected_of(tags))
-    for stage in stages:
-        if stage["state"] != RUNNING:
-            expected = expected.without(stage["name"])
-    left = expected.after({stage["name"]: stage["seconds"] for stage in stages}) if state == RUNNING else ""
+    state = KILLED if killed else STATUS.get(info.status, info.status.lower())
+    ended = {stage["name"] for stage in stages if stage["state"] != RUNNING}
+    passed = {stage["name"]: stage["seconds"] for stage in stages}
+    rest = {name: seconds for name, seconds in expected_of(tags).items() if name not in ended}
+    left = left_of({name: each and max(each - passed.get(name, 0), 0) for name, each in rest.items()})
     return {
         "id": tags.get(f"{PREFIX}run", ""),
         "name": info.run_name,
@@ -93,7 +93,7 @@ def _of_mlflow(run: Any, project: Project | None = None) -> Run:
         "summary": [line.removeprefix("- ") for line in note.splitlines() if line.startswith("- ")],
         "reason": tags.get(f"{PREFIX}reason", ""),
         "stages": stages,
-        "left": str(left),
+        "left": left if state == RUNNING else "",
         "results": {},
         "data": tags.get(f"{PREFIX}data", "")[:7],
         "changed": tags.get(f"{PREFIX}changed", ""),

@@ -248,33 +248,13 @@ def total(estimates: Sequence[Estimate]) -> Total:
     return Total(seconds, low, high, tokens, gpu_hours, [of.stage for of in estimates if of.seconds is None])
 
 
-@dataclass(frozen=True)
-class Remaining:
-    """The stages that have not ended -> expected seconds until the end; None: no earlier run says how long."""
-
-    seconds: Mapping[str, float | None]
-
-    def without(self, stage: str) -> Remaining:
-        """What remains when a stage has ended."""
-        return Remaining({name: seconds for name, seconds in self.seconds.items() if name != stage})
-
-    def after(self, elapsed: Mapping[str, float]) -> Remaining:
-        """What remains when stages have run for so many seconds."""
-        return Remaining(
-            {
-                name: None if seconds is None else max(seconds - elapsed.get(name, 0), 0)
-                for name, seconds in self.seconds.items()
-            }
-        )
-
-    def __str__(self) -> str:
-        """The remaining time in words; empty if no stage is left."""
-        if not self.seconds:
-            return ""
-        timed = [seconds for seconds in self.seconds.values() if seconds is not None]
-        unknown = len(self.seconds) - len(timed)
-        stages = f"{len(self.seconds)} stage{'s' * (len(self.seconds) > 1)} left"
-        if not timed:
-            return f"{stages}, time unknown"
-        more = f" and {unknown} of unknown time" if unknown else ""
-        return f"{stages}, about {duration(sum(timed))}{more}"
+def left_of(stages: Mapping[str, float | None]) -> str:
+    """How long stages take, in words; empty without any. `stages`: name -> expected seconds; None: unknown."""
+    if not stages:
+        return ""
+    timed = [seconds for seconds in stages.values() if seconds is not None]
+    left = f"{len(stages)} stage{'s' * (len(stages) > 1)} left"
+    if not timed:
+        return f"{left}, time unknown"
+    unknown = len(stages) - len(timed)
+    return f"{left}, about {duration(sum(timed))}" + (f" and {unknown} of unknown time" if unknown else "")

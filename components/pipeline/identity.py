@@ -206,7 +206,7 @@ def _samplers(family: str) -> Collection[str]:
     """The sampler that the file of a family names."""
     module, _, table = FAMILIES.partition(":")
     file = installed().module(module).tables[table].get(family)
-    return installed().module(file).tables[SAMPLER] if file else ()
+    return installed().module(file).tables.get(SAMPLER, ()) if file else ()
 
 
 def _task_kinds(arguments: Arguments, item: str, params: Params) -> Collection[str] | None:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import json
 import sys
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -105,12 +105,15 @@ class Stage:
 
 
 class Gauges:
-    """The gauges of one settings file: (name, labels ...) -> value. Between two retrainings no process runs, so what is
-    said of the last one is read back from the file."""
+    """The gauges of one settings file. Between two retrainings no process runs, so what is said of the last one is read
+    back from the file."""
 
     def __init__(self, root: Path, params: str, settings: TelemetrySettings) -> None:
-        self.values: dict[tuple[str, ...], float] = {}
-        self._params, self._gateway = params, settings.gateway
+        self._params, self._gateway, self._registry = params, settings.gateway, CollectorRegistry()
+        self._gauges = {
+            name: Gauge(f"headstart_{name}", text, ["params", *labels], registry=self._registry)
+            for name, (text, labels) in GAUGES.items()
+        }
         self.file: Path | None = None
         if settings.textfiles is not None:
             self.file = root / settings.textfiles / f"{params.removesuffix('.yaml').replace('/', '-')}.prom"
@@ -118,42 +121,38 @@ class Gauges:
                 for family in text_string_to_metric_families(self.file.read_text(encoding="utf-8")):
                     name = family.name.removeprefix("headstart_")
                     for sample in family.samples if name.startswith("retrain_last_") else ():
-                        self.values[name, *filter(None, [sample.labels.get("status")])] = sample.value
+                        self.set(name, sample.value, *filter(None, [sample.labels.get("status")]))
+
+    def set(self, name: str, value: float, *labels: str) -> None:
+        """Set a gauge of `GAUGES`, for values of its labels."""
+        self._gauges[name].labels(self._params, *labels).set(value)
 
     def begin(self, time: float) -> None:
         """A retraining has started, at a time in seconds since the epoch."""
-        self.values |= {("retrain_running",): 1, ("retrain_last_start_timestamp_seconds",): time}
-
-    def measure(self, stage: str, points: Iterable[Point]) -> None:
-        for point in points:
-            quantity, _, piece = point.key.partition("/")
-            self.values |= {("training", stage, quantity, piece): point.value}
-            self.values |= {("training_step", stage, piece): point.step}
+        self.set("retrain_running", 1)
+        self.set("retrain_last_start_timestamp_seconds", time)
 
     def end(self, status: str, *, begun: float, time: float) -> None:
         self.begin(begun)
-        self.values |= {("retrain_last_status", each): each == status for each in STATUSES}
-        times = {"last_end_timestamp": time, "last_duration": time - begun}
-        times |= {"last_success_timestamp": time} if status == "FINISHED" else {}
-        self.values |= {("retrain_running",): 0, **{(f"retrain_{name}_seconds",): at for name, at in times.items()}}
+        for each in STATUSES:
+            self.set("retrain_last_status", each == status, each)
+        times = {"end_timestamp": time, "duration": time - begun}
+        times |= {"success_timestamp": time} if status == "FINISHED" else {}
+        for name, value in times.items():
+            self.set(f"retrain_last_{name}_seconds", value)
+        self.set("retrain_running", 0)
 
     def publish(self) -> None:
         """Write the file and push. What fails is written the next time."""
-        self.values["telemetry_timestamp_seconds",] = time.time()
-        registry = CollectorRegistry()
-        for name, (text, labels) in GAUGES.items():
-            gauge = Gauge(f"headstart_{name}", text, ["params", *labels], registry=registry)
-            for (each, *of), value in self.values.items():
-                if each == name:
-                    gauge.labels(self._params, *of).set(value)
+        self.set("telemetry_timestamp_seconds", time.time())
         if self.file is not None:
             with suppress(OSError):
                 self.file.parent.mkdir(parents=True, exist_ok=True)
-                write_to_textfile(str(self.file), registry)
+                write_to_textfile(str(self.file), self._registry)
         if self._gateway is not None:
             with suppress(OSError, ValueError, HTTPException):
                 key = {"params": self._params}
-                push_to_gateway(self._gateway, job=JOB, grouping_key=key, registry=registry, timeout=PUSH_S)
+                push_to_gateway(self._gateway, job=JOB, grouping_key=key, registry=self._registry, timeout=PUSH_S)
 
 
 class Live:
@@ -196,31 +195,32 @@ class Live:
             ((what, facts),) = line.items()
             getattr(self, what)(**facts)
         elif (stage := self.stages.get(line["stage"])) is not None:
-            points = [*points_of(line)]
-            stage.unsent += points
-            self._gauges.measure(stage.name, points)
+            for point in points_of(line):
+                stage.unsent.append(point)
+                quantity, _, piece = point.key.partition("/")
+                self._gauges.set("training", point.value, stage.name, quantity, piece)
+                self._gauges.set("training_step", point.step, stage.name, piece)
 
     def stage(self, name: str, **facts: Any) -> Stage:
         """Record the start or the end of a stage; `facts`: fields of `Stage`."""
         stage = self.stages.setdefault(name, Stage(name))
         vars(stage).update(facts)
+        self._gauges.set("stage_running", not stage.outcome, name)
+        if stage.outcome:
+            self._gauges.set("stage_duration_seconds", (stage.time - stage.start) / 1000, name)
         return stage
 
     def finish(
         self, status: str, *, reason: str = "", summary: Sequence[str] = (), files: Sequence[str] = (), wait_s: float
     ) -> None:
         """Record the end; attempts are made for `wait_s` seconds. `files`: reports, which its run gets."""
-        end = {"status": status, "reason": reason, "summary": summary, "files": files, "time": now_ms()}
+        end: dict[str, Any] = {"status": status, "reason": reason, "summary": summary}
+        end |= {"files": files, "time": now_ms()}
         self.end = end | {"give_up": time.monotonic() + wait_s}
+        self._gauges.end(status, begun=self._begun / 1000, time=end["time"] / 1000)
 
     def update(self) -> None:
         """Publish the gauges, and send MLflow what it has not received."""
-        for stage in self.stages.values():
-            self._gauges.values["stage_running", stage.name] = not stage.outcome
-            if stage.outcome:
-                self._gauges.values["stage_duration_seconds", stage.name] = (stage.time - stage.start) / 1000
-        if self.end is not None:
-            self._gauges.end(self.end["status"], begun=self._begun / 1000, time=self.end["time"] / 1000)
         self._gauges.publish()
         if self.closed:
             return
@@ -232,11 +232,7 @@ class Live:
 
     def _send(self) -> None:
         """Send what MLflow has not received; raises its errors."""
-        from components.registry.tracking import (  # the import of MLflow takes seconds
-            RETRAIN,
-            SystemMetricsMonitor,
-            connect,
-        )
+        from components.registry.tracking import RETRAIN, SystemMetricsMonitor, connect  # the import takes seconds
 
         if self._connection is None:
             registry = connect(self._settings, self._root)
@@ -252,21 +248,19 @@ class Live:
             self._machine.start()
         for stage in self.stages.values():
             if not stage.closed:
-                self._send_stage(stage)
+                self._send_stage(self._connection, stage)
         if (end := self.end) is not None:
             for file in end["files"]:
                 client.log_artifact(self._run, file, "report")
             self._machine.finish()
-            note = _note(end, self.tags)
             reasons = dict.fromkeys(reason for stage in self.stages.values() for reason in stage.reasons)
             tags = {"reason": end["reason"], "changed": "; ".join(reasons)[:CHANGED]}
-            close(self._connection, self._run, end["status"], end["time"], tags, note)
+            close(self._connection, self._run, end["status"], end["time"], tags, _note(end, self.tags))
             with suppress(Exception):  # commands ask MLflow then
                 Reading(self._settings, self._root, registry=self._connection).renew()
             self.closed = True
 
-    def _send_stage(self, stage: Stage) -> None:
-        assert self._connection is not None
+    def _send_stage(self, registry: Registry, stage: Stage) -> None:
         outcome = stage.outcome
         if not stage.run:
             stage.closed = outcome == "Skipped"
@@ -276,11 +270,11 @@ class Live:
             name = f"{stage.name.replace('@', ' ')} {datetime.fromtimestamp(stage.start / 1000):%Y-%m-%d %H:%M:%S}"
             stage.run = self._create(name, stage=stage.name, start=stage.start, why="; ".join(stage.reasons))
         points = [*stage.unsent, *(Point(key, value, stage.time, 0) for key, value in stage.metrics.items())]
-        self._connection.log_points(stage.run, points)
+        registry.log_points(stage.run, points)
         stage.unsent.clear()
         if outcome:
             tags = {"outcome": outcome, "error": stage.error, "dvc_output": stage.output}
-            close(self._connection, stage.run, STATUS.get(outcome, "FINISHED"), stage.time, tags)
+            close(registry, stage.run, STATUS.get(outcome, "FINISHED"), stage.time, tags)
             stage.closed = True
 
     def _create(self, name: str, *, stage: str, start: int, **tags: str) -> str:
@@ -288,12 +282,9 @@ class Live:
 
         assert self._connection is not None
         page = {"mlflow.user": self.tags.get("user", ""), "mlflow.source.name": "headstart retrain", PARENT: self._run}
-        run = self._connection.client.create_run(
-            self._connection.experiment_id(),
-            start_time=start,
-            run_name=name,
-            tags=_filled(self._connection.tags({**self.tags, **tags, "run": self.id, "stage": stage}, page)),
-        )
+        all_tags = self._connection.tags({**self.tags, **tags, "run": self.id, "stage": stage}, page)
+        experiment, filled = self._connection.experiment_id(), _filled(all_tags)
+        run = self._connection.client.create_run(experiment, start_time=start, run_name=name, tags=filled)
         return str(run.info.run_id)
 
 

@@ -1,12 +1,17 @@
-"""Loading of params.yaml: all problems in one `ConfigError`, each with its key and the allowed values or the nearest
-name; and the source of each value."""
+"""Loading of params.yaml: the defaults that depend on other settings, on the files of a task or on the place of the
+file; all problems in one `ConfigError`, each with its key and the allowed values or the nearest name; and the source of
+each value. Nothing is read but the settings, the names of files, and the small JSON files of an imported encoder."""
 
+from __future__ import annotations
+
+import json
 import os
+import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from operator import eq
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any, NamedTuple, get_args
 
 import yaml
 from pydantic import ValidationError
@@ -14,40 +19,41 @@ from pydantic import ValidationError
 from components.core.artifacts import flatten
 from components.core.errors import ConfigError, HeadstartError, nearest
 from components.core.masking import masked_values
-from components.settings.completion import Completed, complete
+from components.settings import recipes
+from components.settings.checks import RECORD
+from components.settings.finetune import KEYS_OF_WAYS
+from components.settings.hub import config_file
 from components.settings.imports import localised
 from components.settings.params import Params
+from components.settings.recipes import FAMILIES, OWN, Family
+from components.settings.registry import find_repository
 from components.settings.section import BASELINE, WORDS_SYSTEMS, Section, Start
 
-STARTS = get_args(Start)
 #: Last part of the location of a problem with a key, in pydantic's errors.
 KEY = "[key]"
 #: Maximum number of values of a settings file, those of aliases counted each time.
 VALUES = 100_000
 #: Types of errors about what is no section.
 OF_SECTIONS = ("model_type", "dict_type")
-#: A location, and what is wrong there.
-Problem = tuple[list[Any], Mapping[str, Any]]
 MERGE = "tag:yaml.org,2002:merge"
-#: Environment variables that take precedence over keys.
+#: Environment variables that take precedence over keys of `cluster`: hosts that share one params.yaml may have
+#: different clusters and folders.
 VARIABLES = {
-    "RAY_ADDRESS": ("cluster", "address"),
-    "HEADSTART_STORAGE": ("cluster", "storage"),
-    "HEADSTART_GPUS": ("cluster", "gpus"),
-    "HEADSTART_STAGES": ("cluster", "stages"),
+    "RAY_ADDRESS": "address",
+    "HEADSTART_STORAGE": "storage",
+    "HEADSTART_GPUS": "gpus",
+    "HEADSTART_STAGES": "stages",
 }
+#: Split without a file -> where its rows come from.
+HELD = {"dev": "choices are made by cross-validation", "test": "a share of train (test_share)"}
 
 
 def load_params(path: Path = Path("params.yaml")) -> Params:
-    """Read and check params.yaml.
-
-    Raises:
-        ConfigError: as `resolve`.
-    """
+    """Read and check params.yaml; errors as of `resolve`."""
     return resolve(path)[0]
 
 
-def resolve(path: Path) -> tuple[Params, Completed]:
+def resolve(path: Path) -> tuple[Params, Settings]:
     """Read and check params.yaml: all settings, and from what the defaults among them were computed.
 
     Raises:
@@ -70,30 +76,30 @@ def valid_tasks(path: Path) -> Params | None:
     return _resolved({"data": {"tasks": valid}, "pretrain": {}}, path)[0] if valid else None
 
 
-def _resolved(raw: dict[str, Any], path: Path) -> tuple[Params, Completed]:
-    given = {name: section for name, section in localised(raw)[0].items() if section is not None}
-    raw = _copied(given)
+def _resolved(raw: dict[str, Any], path: Path) -> tuple[Params, Settings]:
+    raw = _copied({name: section for name, section in localised(raw)[0].items() if section is not None})
     # Defaults are computed from values that are valid by themselves; a section that is null is empty.
-    wrong = [
-        (where, error)
-        for where, error in _validated(given)[1]
-        if error["type"] != "missing" and not (error["type"] == "value_error" and isinstance(error["input"], dict))
-    ]
-    for where, error in wrong:
-        _leave_out(where, given, raw, section=error["type"] in OF_SECTIONS)
-    wrong = [(where, error) for where, error in wrong if error["input"] is not None or error["type"] not in OF_SECTIONS]
-    completed = complete(raw, file=Path(path))
-    # Hosts that share one params.yaml may have different clusters and folders.
-    for name, (section, key) in VARIABLES.items():
-        if value := os.environ.get(name):
-            raw.setdefault(section, {})[key] = value
+    wrong = [each for each in _validated(raw)[1] if each.of_value]
+    for *places, key in {each.cut: None for each in wrong}:
+        section = raw
+        for place in places:
+            section = section[place]
+        del section[key]
+    for each in wrong:
+        if each.of_section:
+            _section(raw, each.where)
+    wrong = [each for each in wrong if each.error["input"] is not None or not each.of_section]
+    done = Settings(raw).complete(Path(path).resolve().parent)
+    given = {key: value for name, key in VARIABLES.items() if (value := os.environ.get(name))}
+    if given:
+        raw["cluster"] = raw.get("cluster", {}) | given
     params, further = _validated(raw)
     # What follows from a value that was left out says nothing.
-    further = [each for each in further if not any(all(map(eq, each[0], where)) for where, _ in wrong)]
-    problems = _described(wrong + further) + _conflicts(completed) + _unknown_names(completed)
+    further = [each for each in further if not any(_agree(each.where, of.where) for of in wrong)]
+    problems = [*_described([*wrong, *further]), *_conflicts(done), *_unknown_names(done)]
     if problems or params is None:
-        raise ConfigError.listing(placed(problems, Path(path), completed.reasons), where=str(path))
-    return params, completed
+        raise ConfigError.listing(placed(problems, Path(path), done.reasons), where=str(path))
+    return params, done
 
 
 def _copied(value: Any) -> Any:
@@ -102,22 +108,106 @@ def _copied(value: Any) -> Any:
     return [*map(_copied, value)] if isinstance(value, list) else value
 
 
+def _agree(one: Sequence[Any], other: Sequence[Any]) -> bool:
+    return all(first == second for first, second in zip(one, other, strict=False))
+
+
+def _section(raw: dict[str, Any], keys: Sequence[Any]) -> dict[str, Any]:
+    """The section at some keys, which is made if it is missing."""
+    for key in keys:
+        raw = raw.setdefault(key, {})
+    return raw
+
+
+class Problem(NamedTuple):
+    """A problem that pydantic has found: its location, without the names of types that pydantic adds for a value of
+    several types; the innermost value in mappings there; and pydantic's error."""
+
+    where: list[Any]
+    cut: tuple[Any, ...]
+    error: Mapping[str, Any]
+
+    @property
+    def of_section(self) -> bool:
+        """Whether it is about what is no section."""
+        return self.error["type"] in OF_SECTIONS
+
+    @property
+    def of_value(self) -> bool:
+        """Whether it is about one value, rather than what is missing or does not fit together."""
+        kind, value = self.error["type"], self.error["input"]
+        return kind != "missing" and not (kind == "value_error" and isinstance(value, dict))
+
+
 def _validated(raw: dict[str, Any]) -> tuple[Params | None, list[Problem]]:
     try:
         return Params.model_validate(raw), []
     except ValidationError as error:
-        return None, [(_location(each["loc"], raw), each) for each in error.errors()]
+        return None, [_problem(each, raw) for each in error.errors()]
 
 
-def _leave_out(where: Sequence[Any], given: Mapping[Any, Any], raw: dict[Any, Any], *, section: bool) -> None:
-    """Remove the innermost value in mappings at a location of `given` from `raw`; `section`: leave an empty one."""
-    key, *rest = where
-    inner = given.get(key)
-    if isinstance(inner, dict) and rest and rest[0] in inner and key in raw:
-        _leave_out(rest, inner, raw[key], section=section)
-    else:
-        raw.pop(key, None)
-        raw |= {key: {}} if section else {}
+def _problem(error: Any, value: Any) -> Problem:
+    where: list[Any] = []
+    cut: tuple[Any, ...] = ()
+    for place, part in enumerate(error["loc"]):
+        last = place + 1 == len(error["loc"])
+        if isinstance(value, dict) and part in value:
+            cut = (*where, part) if len(cut) == len(where) else cut
+            value = value[part]
+        elif isinstance(value, list) and isinstance(part, int):
+            value = value[part]
+        elif part != KEY and not (last and isinstance(value, dict)):
+            continue
+        where.append(part)
+    return Problem(where, cut, error)
+
+
+def _described(problems: Sequence[Problem]) -> list[str]:
+    """One line per problem. A value that suits none of several types has one problem per type: they become one line."""
+    lines: dict[tuple[Any, ...], list[str]] = {}
+    for problem in problems:
+        lines.setdefault((*problem.where, repr(problem.error["input"])), []).append(_describe(problem))
+    result = []
+    for messages in lines.values():
+        (first, mark, value), *others = (message.rpartition(" (found ") for message in messages)
+        if mark and others and all(other[1] for other in others):
+            messages = [" or ".join([first, *(other[0].partition(": ")[2] for other in others)]) + mark + value]
+        result += messages
+    return result
+
+
+def _describe(problem: Problem) -> str:
+    where, value, kind = problem.where, problem.error["input"], problem.error["type"]
+    message = problem.error["msg"].removeprefix("Value error, ")
+    if not where:
+        return str(message)  # of several sections; the message names the key
+    if where[-1] == KEY:
+        # The name of a block; its location is (section, ..., name, KEY).
+        return f"{'.'.join(map(str, where[:-2]))}: {value!r} {message}"
+    key = ".".join(map(str, where))
+    if kind == "extra_forbidden":
+        return f"{key}: unknown key{nearest(str(where[-1]), _fields(where[:-1]))}"
+    if kind == "missing":
+        return f"{key}: missing"
+    # The value of a whole section is too long for a message.
+    shown = "" if isinstance(value, dict) else f" (found {masked_values({where[-1]: value})[where[-1]]!r})"
+    return f"{key}: {message.replace('Input should be ', 'must be ')}{shown}"
+
+
+def _fields(path: Sequence[Any]) -> list[str]:
+    """The keys of the section at a path; what is no key of a section is the name of a block."""
+    section: type[Section] = Params
+    for part in path:
+        if part in section.model_fields:
+            section = next(_sections(section.model_fields[part].annotation), section)
+    return list(section.model_fields)
+
+
+def _sections(kind: Any) -> Iterator[type[Section]]:
+    if isinstance(kind, type) and issubclass(kind, Section):
+        yield kind
+    for inner in get_args(kind):
+        yield from _sections(inner)
 
 
 def placed(problems: Sequence[str], path: Path, computed: Mapping[str, str]) -> Sequence[str]:
@@ -132,6 +222,32 @@ def placed(problems: Sequence[str], path: Path, computed: Mapping[str, str]) -> 
             result.append(problem + (f" (line {lines[written]})" if written else ""))
     # All of them, if no key of the file is to blame.
     return result or problems
+
+
+def sources(path: Path) -> dict[str, tuple[Any, str]]:
+    """Dotted key -> (value, source) of all settings.
+
+    The source is FILE:LINE, `computed: ` and from what, `variable NAME`, or `default`.
+
+    Raises:
+        ConfigError: the settings are invalid.
+    """
+    params, done = resolve(path)
+    origin = {key: f"computed: {reason}" for key, reason in done.reasons.items()}
+    written = {key: f"{path}:{line}" for key, line in _lines(path).items()}
+    variables = {f"cluster.{key}": f"variable {name}" for name, key in VARIABLES.items() if os.environ.get(name)}
+
+    def source(key: str) -> str:
+        return next((of[near] for of in (variables, written, origin) if (near := _nearest(of, key))), "default")
+
+    return {key: (value, source(key)) for key, value in flatten(masked_values(params.model_dump(mode="json")))}
+
+
+def _nearest(names: Collection[str], key: str) -> str:
+    """The key, or the innermost of the sections that it is in, that is one of the names; empty if none is."""
+    while key not in names and key:
+        key = key.rpartition(".")[0]
+    return key
 
 
 def _lines(path: Path, *, sections: bool = False) -> dict[str, int]:
@@ -163,40 +279,225 @@ def read_file(path: Path) -> dict[str, Any]:
     try:
         # From the file instead of its text: YAML's errors name it, with line and column.
         with Path(path).open(encoding="utf-8") as file:
-            loader = yaml.SafeLoader(file)
-            if (node := loader.get_single_node()) is not None and _expanded(node, {}) > VALUES:
-                raise ConfigError(f"{path}: its aliases repeat more than {VALUES:,} values; write them out")
-            raw = None if node is None else loader.construct_document(node)
+            raw = yaml.safe_load(file)
     except FileNotFoundError as error:
         raise ConfigError(
             f"{path}: does not exist; run from the project's folder, name it with --params, or write one with "
             "`headstart init LABELLED`"
         ) from error
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
+    except (yaml.YAMLError, UnicodeDecodeError, RecursionError) as error:
         raise ConfigError(f"{path}: not readable as YAML: {error}") from error
+    if _expanded(raw, {}) > VALUES:
+        raise ConfigError(f"{path}: its aliases repeat more than {VALUES:,} values; write them out")
     if not isinstance(raw, dict):
         raise ConfigError(f"{path}: expected sections (run, data, pretrain ...), found {type(raw).__name__}")
     return raw
 
 
-def _expanded(node: yaml.Node, sizes: dict[int, int]) -> int:
-    """The number of values of a node, those of aliases counted each time."""
-    if id(node) not in sizes:
-        sizes[id(node)] = 1  # of a node inside of itself
-        inner = node.value if isinstance(node, yaml.CollectionNode) else []
-        nodes = [each for item in inner for each in (item if isinstance(item, tuple) else (item,))]
-        sizes[id(node)] = 1 + sum(_expanded(each, sizes) for each in nodes)
-    return sizes[id(node)]
+def _expanded(value: Any, sizes: dict[int, int]) -> int:
+    """The number of values in a value, those of aliases counted each time."""
+    inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else None
+    if inner is None:
+        return 1
+    if id(value) not in sizes:
+        sizes[id(value)] = VALUES  # of a value inside of itself
+        sizes[id(value)] = 1 + sum(_expanded(each, sizes) for each in inner)
+    return sizes[id(value)]
 
 
-def _unknown_names(done: Completed) -> list[str]:
+@dataclass
+class Settings:
+    """Settings with the computed defaults.
+
+    Attributes:
+        raw: sections, whose values have the types of `Params`; keys may be missing.
+        reasons: dotted key -> from what the value is computed.
+    """
+
+    raw: dict[str, Any]
+    reasons: dict[str, str] = field(default_factory=dict)
+
+    def fill(self, keys: str, value: Any, reason: str) -> None:
+        """Set a key, or the missing keys of a section, and record the reason. A key that the file sets to null stays
+        null."""
+        *path, last = keys.split(".")
+        section = _section(self.raw, path)
+        if last not in section:
+            section[last] = _copied(value)
+            self.reasons[keys] = reason
+        elif isinstance(value, Mapping):
+            for key, inner in value.items():
+                self.fill(f"{keys}.{key}", inner, reason)
+
+    def at(self, keys: str) -> Any:
+        """The value of a key; an empty mapping if there is none."""
+        value: Any = self.raw
+        for key in keys.split("."):
+            value = value.get(key) or {}
+        return value
+
+    def origins(self, name: str) -> list[str]:
+        """A block, and the one that it is computed from."""
+        return [name, *filter(None, [self.at(f"static.{name}.teacher")])]
+
+    def complete(self, folder: Path) -> Settings:
+        """Fill in the computed defaults; `folder`: of the file. Paths are relative to the root of its repository."""
+        root = find_repository(folder)
+        self._places(folder, root)
+        self._tasks(root or Path())
+        self._run(root or folder)
+        self._models(root or Path())
+        self._tokenizer()
+        return self
+
+    def _places(self, folder: Path, root: Path | None) -> None:
+        """What depends on the folder of the settings file: without a prefix and an alias of its own, a production run,
+        an experiment and `make full` would move each other's champions."""
+        if root is None or folder == root:
+            self.fill("run.out", "artifacts", "the default")
+            return
+        name, record = re.sub(r"[^A-Za-z0-9_.-]+", "-", folder.name), (folder.relative_to(root) / RECORD).as_posix()
+        own = {"run.out": f"artifacts/{folder.name}", "registry.prefix": f"headstart-{name}"}
+        for key, value in {**own, "registry.production": False, "checks.record": record}.items():
+            self.fill(key, value, "the folder of the settings file")
+
+    def _tasks(self, root: Path) -> None:
+        for name, task in self.at("data.tasks").items():
+            self.fill(f"data.tasks.{name}.budgets", ["all"], "all labels are used")
+            train = task.get("train", "train.jsonl")
+            first = train[0] if isinstance(train, list) and train else str(train)
+            for split, held in HELD.items():
+                # `test.csv` beside `train.csv`.
+                named = "train" in first and "#" not in first
+                expected = first.replace("train", split, 1) if named else f"{split}.jsonl"
+                folder, key = root / str(task.get("path", "")), f"data.tasks.{name}.{split}"
+                if (folder / expected).exists() or not folder.exists():
+                    self.fill(key, expected, "a file of the folder")
+                else:
+                    self.fill(key, None, f"there is no {expected}; {held}")
+
+    def _run(self, root: Path) -> None:
+        self.fill("run.seed", 0, "the default seed")
+        self.fill("run.tasks", [*self.at("data.tasks")], "all of data.tasks")
+        named = [*self.at("pretrain"), *self.at("static")]
+        # Text without labels from which a language model can learn, by the bytes of its files. A smaller one is read by
+        # words models and by `headstart suggest`.
+        listed = [each if isinstance(each, str) else each.get("path") for each in self.at("data.unlabelled")]
+        files = [file for path in filter(None, listed) for file in (root / path, *(root / path).rglob("*"))]
+        size = sum(file.stat().st_size for file in files if file.is_file())
+        teaches = size >= recipes.LEAST_WORDS * recipes.CHARACTERS
+        text = [key for key in ("general", "domain") if self.at(f"data.{key}")] + ["unlabelled"] * teaches
+        # `pretrain: {}` asks for words models only.
+        if not named and "families" not in self.at("run") and text and "pretrain" not in self.raw:
+            self.fill(f"pretrain.{OWN}", {}, f"data.{text[0]} is text to learn a language model from")
+            named = [OWN]
+        models = ", ".join(f"{section}.*" for section in ("pretrain", "static") if self.at(section))
+        none = f"neither a model (pretrain) nor text of {recipes.LEAST_WORDS:,} words for one: words models only"
+        self.fill("run.families", named, f"all of {models}" if named else none)
+        for name in self.at("run.families"):
+            if name in FAMILIES and name not in named:
+                self.fill(f"pretrain.{name}", {}, f"run.families names {name}")
+        self.fill("run.starts", *self._starts(teaches))
+
+    def _starts(self, teaches: bool) -> tuple[list[str], str]:
+        """Initialisations that the given models and texts allow."""
+        if not self.at("run.families"):
+            return [], "no language model"
+        if all(block.get("source") for block in self.at("pretrain").values()):
+            return ["pretrained"], "the encoders are imported"
+        if not self.at("data.general"):
+            return ["scratch", "pretrained"], "no data.general: the domain's text is the text of pretraining"
+        if self.at("data.domain") or teaches:
+            return ["scratch", "pretrained", "adapted"], "data.general, and text of the domain"
+        return ["scratch", "pretrained"], "data.general, and no text of the domain but that of the tasks"
+
+    def _models(self, root: Path) -> None:
+        adapts, families = "adapted" in self.at("run.starts"), self.at("run.families")
+        run = {each for name in families for each in self.origins(name)}
+        for name, block in self.at("pretrain").items():
+            if name == OWN and not block:
+                self.fill(f"pretrain.{name}.model", recipes.OWN_MODEL, "the size of make full")
+                self.fill(f"pretrain.{name}.training", {"vectors": True}, "the recipe of make full")
+            source = block.get("source")
+            if source and "family" not in block and name not in FAMILIES:
+                with suppress(OSError, ValueError, KeyError, TypeError):  # which `headstart check` reports
+                    kind = str(json.loads(config_file(source, root).read_text(encoding="utf-8"))["model_type"])
+                    self.fill(f"pretrain.{name}.family", recipes.MODEL_TYPES.get(kind, kind), f"model_type of {source}")
+            family, usual = self._family(name)
+            self.fill(f"pretrain.{name}.tokenizer", usual.tokenizer, f"the usual one of {family}")
+            self._training(f"pretrain.{name}.training", name)
+            if adapts and name in run and name not in self.at("adapt"):
+                self.fill(f"adapt.{name}", {}, "run.starts has adapted")
+                if not source:
+                    self.fill(f"adapt.{name}.training", block["training"], f"pretrain.{name}.training")
+                    self._passes(f"adapt.{name}.training", name)
+        for name in self.at("adapt"):
+            if self.at(f"pretrain.{name}"):
+                self._training(f"adapt.{name}.training", name)
+        for name in families:
+            if name in self.at("pretrain") or name in self.at("static"):
+                self._finetune(name)
+
+    def _family(self, name: str) -> tuple[str, Family]:
+        family = self.at(f"pretrain.{name}.family") or name
+        return family, FAMILIES.get(family, Family())
+
+    def _training(self, keys: str, name: str) -> None:
+        """Fill in the training of a language model."""
+        (family, usual), imported = self._family(name), bool(self.at(f"pretrain.{name}.source"))
+        if not {"tokens", "seconds"} & {*self.at(keys)}:
+            self.fill(f"{keys}.tokens", recipes.TOKENS, "the default budget")
+            self._passes(keys, name)
+        self.fill(f"{keys}.batch_size", 32, "the default")
+        rate = recipes.IMPORTED_RATE if imported else usual.rate
+        self.fill(f"{keys}.rate", rate, f"the usual rate of {family}" + (", imported" if imported else ""))
+
+    def _passes(self, keys: str, name: str) -> None:
+        """Fill in the maximum number of passes, for a budget that is not set in the file."""
+        family, usual = self._family(name)
+        if usual.causal:
+            why = f"more passes over a short text raise the held-out loss of {family}"
+            self.fill(f"{keys}.passes", recipes.PASSES, why)
+
+    def _finetune(self, name: str) -> None:
+        """Fill in the recipe, unless the block names rate, batch size and keys outside of `training`: it is complete
+        then."""
+        given = self.at(f"finetune.{name}")
+        if {"rate", "batch_size"} <= {*self.at(f"finetune.{name}.training")} and given.keys() != {"training"}:
+            return
+        source = next(filter(None, (self.at(f"pretrain.{each}.source") for each in self.origins(name))), None)
+        recipe, training, why = (
+            (recipes.IMPORTED, recipes.IMPORTED_TRAINING, f"recipe for imported encoders ({source})")
+            if source
+            else (recipes.TRAINED, recipes.TRAINED_TRAINING, "recipe for trained language models")
+        )
+        method = given.get("method", recipe.get("method"))
+        fitting = {key: value for key, value in recipe.items() if method in KEYS_OF_WAYS.get(key, (method,))}
+        self.fill(f"finetune.{name}", {**fitting, "training": training}, why)
+
+    def _tokenizer(self) -> None:
+        blocks = self.at("pretrain").values()
+        kinds = [kind for kind in dict.fromkeys(block["tokenizer"] for block in blocks) if kind != "parallel"]
+        if kinds:
+            self.fill("tokenizer.kinds", kinds, "the tokenizers of pretrain.*")
+        if not self.at("data.domain") and not self.at("data.unlabelled") and self.at("data.general"):
+            why = "there is no text of the domain but that of the tasks"
+            self.fill("tokenizer.domain_vocabulary", "general", why)
+        # An imported model that is adapted reads the domain's text with its own vocabulary.
+        if "adapted" in self.at("run.starts") and not self.at("data.general"):
+            for kind in (kind for kind in kinds if kind in recipes.PUBLISHED):
+                named = {block.get("source") for block in blocks if block["tokenizer"] == kind}
+                if len(named) == 1 and (source := named.pop()):
+                    self.fill(f"tokenizer.{kind}.source", source, "the imported model")
+
+
+def _unknown_names(done: Settings) -> Iterator[str]:
     """Names that one section uses and no other defines."""
-    families, tasks, starts = done.at("run.families"), done.at("run.tasks"), done.at("run.starts") or STARTS
+    families, tasks, starts = done.at("run.families"), done.at("run.tasks"), done.at("run.starts") or get_args(Start)
     pretrain, static, together, distil = map(done.at, ("pretrain", "static", "together", "distil"))
-    systems = [f"{family}-{start}" for family in families for start in starts]
-    kinds = [*(done.at("tokenizer.kinds") or ["wordpiece"]), *(["parallel"] if done.at("data.parallel") else [])]
+    kinds = [*(done.at("tokenizer.kinds") or ["wordpiece"]), *["parallel"] * bool(done.at("data.parallel"))]
     # A block that is computed from another one has the initialisations of its teacher.
-    adapted = [done.origins(family)[-1] for family in families] if "adapted" in starts else []
+    adapted = [done.origins(family)[-1] for family in families if "adapted" in starts]
     used: list[tuple[str, Iterable[str], Iterable[str]]] = [
         ("run.families (pretrain)", families, [*pretrain, *static]),
         ("run.families (adapt)", adapted, done.at("adapt")),
@@ -210,144 +511,36 @@ def _unknown_names(done: Completed) -> list[str]:
         ),
         *((f"together.{group}.tasks", block.get("tasks", ()), tasks) for group, block in together.items()),
         *(
-            (f"distil.{group}.{key}", block.get(key, ()), systems)
+            (f"distil.{group}.{key}", block.get(key, ()), [f"{each}-{start}" for each in families for start in starts])
             for group, block in distil.items()
             for key in ("teachers", "students")
         ),
         *((section, done.at(section), tasks) for section in ("adapt_task", "intermediate_tasks")),
     ]
-    return [
-        f"{key}: unknown name {name!r}{nearest(name, defined)}"
-        for key, names, defined in used
-        for name in names
-        if name not in [*defined]
-    ]
+    for key, names, defined in used:
+        yield from (f"{key}: unknown name {name!r}{nearest(name, defined)}" for name in names if name not in [*defined])
 
 
-def _conflicts(done: Completed) -> list[str]:
+def _conflicts(done: Settings) -> Iterator[str]:
     """Names that are taken, and names in sections that they do not fit."""
     families, static, starts = done.at("run.families"), done.at("static"), done.at("run.starts")
-    problems = []
+    other = "choose another name"
     for name, members in done.at("evaluate.ensembles").items():
         if name in [*families, BASELINE]:
-            problems.append(
-                f"evaluate.ensembles: {name!r} is already the name of a family or of the baselines; choose another name"
-            )
+            yield f"evaluate.ensembles: {name!r} is already the name of a family or of the baselines; {other}"
         if set(members) <= set(WORDS_SYSTEMS):
-            problems.append(f"evaluate.ensembles.{name}: has no member with a language model; add one of run.families")
-    problems += [
-        f"static: {name!r} is already the name of a block of pretrain; choose another name"
-        for name in static
-        if name in done.at("pretrain")
-    ]
-    problems += [
-        f"adapt_task: {name} is not trained, but computed from other encoders; remove it from run.families"
-        for name in families
-        if done.at("adapt_task") and name in static
-    ]
-    problems += [
-        f"finetune.{name}.method: distil is how students of the section `distil` learn; name the system there, and "
-        "choose features, contrastive, finetune or auto here"
-        for name, block in done.at("finetune").items()
-        if block.get("method") == "distil"
-    ]
+            yield f"evaluate.ensembles.{name}: has no member with a language model; add one of run.families"
+    for name in static:
+        if name in done.at("pretrain"):
+            yield f"static: {name!r} is already the name of a block of pretrain; {other}"
+    for name in families:
+        if done.at("adapt_task") and name in static:
+            yield f"adapt_task: {name} is not trained, but computed from other encoders; remove it from run.families"
+    for name, block in done.at("finetune").items():
+        if block.get("method") == "distil":
+            yield (
+                f"finetune.{name}.method: distil is how students of the section `distil` learn; name the system there, "
+                "and choose features, contrastive, finetune or auto here"
+            )
     if done.at("adapt_task") and starts and "adapted" not in starts:
-        problems.append("adapt_task: continues from the adapted model; add adapted to run.starts")
-    return problems
-
-
-def _described(problems: Sequence[Problem]) -> list[str]:
-    """One line per problem. A value that suits none of several types has one problem per type: they become one line."""
-    lines: dict[tuple[Any, ...], list[str]] = {}
-    for where, problem in problems:
-        lines.setdefault((*where, repr(problem["input"])), []).append(_describe(problem, where))
-    result = []
-    for messages in lines.values():
-        first, *others = (message.rpartition(" (found ") for message in messages)
-        if others and all(message[1] for message in (first, *others)):
-            kinds = " or ".join([first[0], *(message[0].partition(": ")[2] for message in others)])
-            result.append(f"{kinds}{first[1]}{first[2]}")
-        else:
-            result += messages
-    return result
-
-
-def _location(where: Sequence[Any], raw: Any) -> list[Any]:
-    """The location of a problem without the names of types, which pydantic adds for a value of several types."""
-    result = []
-    for place, part in enumerate(where):
-        given = (isinstance(raw, dict) and part in raw) or (isinstance(raw, list) and isinstance(part, int))
-        if given:
-            raw = raw[part]
-        elif part != KEY and (place + 1 < len(where) or not isinstance(raw, dict)):
-            continue
-        result.append(part)
-    return result
-
-
-def _describe(problem: Any, where: list[Any]) -> str:
-    if not where:
-        # Of several sections; the message names the key.
-        return str(problem["msg"].removeprefix("Value error, "))
-    if where[-1] == KEY:
-        # The name of a block; its location is (section, ..., name, KEY).
-        return f"{'.'.join(map(str, where[:-2]))}: {problem['input']!r} {problem['msg'].removeprefix('Value error, ')}"
-    key = ".".join(str(part) for part in where)
-    if problem["type"] == "extra_forbidden":
-        return f"{key}: unknown key{nearest(str(where[-1]), _fields(where[:-1]))}"
-    if problem["type"] == "missing":
-        return f"{key}: missing"
-    message = problem["msg"].removeprefix("Value error, ").replace("Input should be ", "must be ")
-    # The value of a whole section is too long for a message.
-    result = (
-        ""
-        if isinstance(problem["input"], dict)
-        else f" (found {masked_values({where[-1]: problem['input']})[where[-1]]!r})"
-    )
-    return f"{key}: {message}{result}"
-
-
-def _fields(path: list[Any]) -> list[str]:
-    """The keys of the section at a path; what is no key of a section is the name of a block."""
-    section: type[Section] = Params
-    for part in path:
-        if part in section.model_fields:
-            section = next(_sections(section.model_fields[part].annotation), section)
-    return list(section.model_fields)
-
-
-def _sections(kind: Any) -> Iterator[type[Section]]:
-    if isinstance(kind, type) and issubclass(kind, Section):
-        yield kind
-    for inner in get_args(kind):
-        yield from _sections(inner)
-
-
-def sources(path: Path) -> dict[str, tuple[Any, str]]:
-    """Dotted key -> (value, source) of all settings.
-
-    The source is FILE:LINE, `computed: ` and from what, `variable NAME`, or `default`.
-
-    Raises:
-        ConfigError: the settings are invalid.
-    """
-    params, completed = resolve(path)
-    lines = _lines(path)
-    variables = {f"cluster.{key}": name for name, key in VARIABLES.items() if os.environ.get(name)}
-
-    def source(key: str) -> str:
-        if key in variables:
-            return f"variable {variables[key]}"
-        if written := _nearest(lines, key):
-            return f"{path}:{lines[written]}"
-        filled = _nearest(completed.reasons, key)
-        return f"computed: {completed.reasons[filled]}" if filled else "default"
-
-    return {key: (value, source(key)) for key, value in flatten(masked_values(params.model_dump(mode="json")))}
-
-
-def _nearest(names: Collection[str], key: str) -> str:
-    """The key, or the innermost of the sections that it is in, that is one of the names; empty if none is."""
-    while key not in names and key:
-        key = key.rpartition(".")[0]
-    return key
+        yield "adapt_task: continues from the adapted model; add adapted to run.starts"

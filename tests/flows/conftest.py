@@ -128,7 +128,7 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         ".dvc/.gitignore": "/tmp\n/cache\n/config.local\n",
     }
     # Its stages import nothing of Headstart.
-    monkeypatch.setattr(stages, "modules_of", lambda plan, params: [])
+    monkeypatch.setattr(stages, "modules_of", lambda ahead, params: [])
     monkeypatch.setattr(terminal, "style", "verbose")
     for name, text in files.items():
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)

@@ -6,7 +6,6 @@ import json
 import queue
 import socketserver
 import threading
-import time
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from email import message_from_string
@@ -15,9 +14,7 @@ from typing import Any
 import pytest
 from prefect import flow
 from prefect.client.orchestration import get_client
-from prefect.events import emit_event
 from prefect.settings import PREFECT_API_URL
-from prefect.states import Running
 
 from components.core.errors import ConfigError
 from flows import notify
@@ -134,30 +131,6 @@ def test_failed_and_late_runs_are_told(receiver, prefect_server, monkeypatch):
         monkeypatch.delenv(name)
     assert notify.install(address) == []
     assert automations() == ["headstart: a run has died"]
-
-
-def test_a_run_whose_process_has_died_is_crashed(prefect_server, monkeypatch):
-    """It has given a sign of life, and no other one."""
-    monkeypatch.setattr(notify, "SILENT_S", 10)
-    notify.install(str(PREFECT_API_URL.value()))
-    with get_client(sync_client=True) as client:
-        run = client.create_flow_run(fails, name="the run of 5 o'clock", state=Running())
-        emit_event(
-            event="prefect.flow-run.heartbeat",
-            resource={"prefect.resource.id": f"prefect.flow-run.{run.id}", "prefect.resource.name": run.name},
-            related=[
-                {
-                    "prefect.resource.id": f"prefect.flow.{run.flow_id}",
-                    "prefect.resource.role": "flow",
-                    "prefect.resource.name": "retrain",
-                }
-            ],
-        )
-        deadline = time.monotonic() + 120
-        while (state := client.read_flow_run(run.id).state).is_running():
-            assert time.monotonic() < deadline
-            time.sleep(0.5)
-    assert state.is_crashed() and "its process has died" in state.message
 
 
 def test_trial_messages(receiver, monkeypatch):

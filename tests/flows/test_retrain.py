@@ -281,7 +281,7 @@ def test_a_run_after_a_killed_run_ends_its_processes_and_resumes(project, prefec
     environment.pop(processes.MARK, None)
 
     def start():
-        command = [sys.executable, "-m", "flows.command", "retrain"]
+        command = [sys.executable, "-m", "components.cli", "retrain"]
         return subprocess.Popen(
             command, cwd=project, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
         )

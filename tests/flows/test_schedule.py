@@ -1,40 +1,52 @@
-"""Scheduled runs with a real Prefect server, a real runner and an interval of a few seconds."""
+"""Scheduled runs with a real Prefect server, its runner and an interval of a few seconds."""
 
 import os
+import re
 import signal
-import socket
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
+from uuid import UUID, uuid4
 
 import httpx
 import psutil
 import pytest
+from prefect.client.orchestration import get_client
+from prefect.deployments.runner import EntrypointType
+from prefect.states import Running
 
 from components.core.errors import ConfigError
-from flows import processes
-from flows.flow_run import Times
-from flows.schedule import Flags, checked, checked_timezone, owned, schedule
-from flows.server import Server
+from flows import processes, schedule
+from flows.flow_run import KILLED, MISSED, begin_scheduled
+from flows.repository import try_lock, write_locked
+from flows.retrain import retrain
 
 from .conftest import is_running, ran, server_of
 
 
 @pytest.fixture
-def served(project: Path, prefect_home: Path, port: int) -> Iterator[subprocess.Popen[bytes]]:
-    """`headstart schedule --every 5` on the project, with its own Prefect server."""
+def serve(project: Path, prefect_home: Path, port: int) -> Iterator[object]:
+    """Starts `headstart schedule --every 20` on the project, with its own Prefect server."""
     environment = {**os.environ, "PREFECT_HOME": str(prefect_home)}
     for name in ("PREFECT_API_URL", processes.MARK):
         environment.pop(name, None)
-    command = [sys.executable, "-m", "flows.command", "schedule", "--every", "5", "--port", str(port)]
-    with (project / ".headstart.log").open("w") as log:
-        process = subprocess.Popen(command, cwd=project, env=environment, stdout=log, stderr=log)
-    yield process
-    processes.end(processes.descendants(process.pid))
-    process.wait()
+    command = [sys.executable, "-m", "components.cli", "schedule", "--every", "20", "--port", str(port)]
+    started: list[subprocess.Popen[bytes]] = []
+
+    def start() -> subprocess.Popen[bytes]:
+        with (project / ".headstart.log").open("a") as log:
+            started.append(subprocess.Popen(command, cwd=project, env=environment, stdout=log, stderr=log))
+        return started[-1]
+
+    yield start
+    for process in started:
+        processes.end(processes.descendants(process.pid))
+        process.wait()
 
 
 def wait_for(what: str, *, project: Path, seconds: float = 600) -> None:
@@ -45,25 +57,31 @@ def wait_for(what: str, *, project: Path, seconds: float = 600) -> None:
         time.sleep(0.2)
 
 
+def listed(what: str, *, home: Path, port: int) -> list[dict[str, Any]]:
+    """All `deployments` or `flow_runs` of a server."""
+    options: dict[str, Any] = {"auth": tuple((home / "auth").read_text().split(":"))}
+    address, client = f"http://127.0.0.1:{port}/api", "test"
+    token = httpx.get(f"{address}/csrf-token", params={"client": client}, **options).json()["token"]
+    headers = {"Prefect-Csrf-Client": client, "Prefect-Csrf-Token": token}
+    answer = httpx.post(f"{address}/{what}/filter", json={}, headers=headers, **options)
+    return list(answer.raise_for_status().json())
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
-def test_scheduled_runs(project, served, port, prefect_home):
+def test_scheduled_runs(project, serve, port, prefect_home):
     """Runs start on schedule, skip what is up to date, and retrain after a change of the data."""
+    served = serve()
     wait_for("register registry", project=project)
     assert ran(project) == ["ingest general", "ingest domain", "pretrain model", "evaluate scores", "register registry"]
 
-    # The second owner is refused, and changes nothing.
-    command = [sys.executable, "-m", "flows.command", "schedule", "--every", "3600", "--port", str(port)]
-    environment = {**os.environ, "PREFECT_HOME": str(prefect_home)}
-    second = subprocess.run(command, cwd=project, env=environment, capture_output=True, text=True)
-    assert second.returncode == 2
-    assert f"already run by another process (retrain params.yaml, every 5 s: process {served.pid} on" in second.stderr
-    assert sum("flows.serving" in each.cmdline() for each in psutil.Process(served.pid).children()) == 1
-    name = f"scheduled-{project.name}{Server('', None, port).suffix(project)}"
-    address = f"http://127.0.0.1:{port}/api/deployments/name/retrain/{name}"
-    secret = (prefect_home / "auth").read_text()
-    result = httpx.get(address, auth=tuple(secret.split(":"))).json()
-    assert [each["schedule"]["interval"] for each in result["schedules"]] == [5] and result["paused"] is False
+    # A second one is refused, and changes nothing.
+    second = serve()
+    assert second.wait() == 2
+    assert f"already served here (process {served.pid} since " in (project / ".headstart.log").read_text()
+    (deployment,) = listed("deployments", home=prefect_home, port=port)
+    assert re.fullmatch(rf"scheduled-{project.name}-[0-9a-f]{{6}}", deployment["name"])
+    assert [each["schedule"]["interval"] for each in deployment["schedules"]] == [20]
 
     # Scheduling goes on after the end of the server.
     psutil.Process(server_of(prefect_home)["pid"]).kill()
@@ -74,96 +92,105 @@ def test_scheduled_runs(project, served, port, prefect_home):
     assert done[-3:] == ["ingest domain", "evaluate scores", "register registry"]
     assert set(done[:-3]) <= {"register registry"}
 
-    # SIGTERM during a run ends the run and pauses the schedule within 10 seconds; no process remains.
+    # A killed schedule leaves no process, and the next one starts the run again that did not end.
     (project / "trouble").write_text("pretrain hang")
     (project / "data/general/b.txt").write_text("general too\n")
     wait_for("pretrain model", project=project)
     server = server_of(prefect_home)["pid"]
     started = [process for process in processes.descendants(served.pid) if process.pid != server]
-    assert httpx.get(address, auth=tuple(secret.split(":"))).json()["paused"] is False
-    served.send_signal(signal.SIGTERM)
-    assert served.wait(timeout=10) == 0
+    served.kill()
+    served.wait()
+    deadline = time.monotonic() + 60
+    while any(is_running(process.pid) for process in started):
+        assert time.monotonic() < deadline
+        time.sleep(0.2)
+    ran(project)
+    again = serve()
+    wait_for("pretrain model", project=project)
+    assert "the last run did not end; running once now" in (project / ".headstart.log").read_text()
+    runs = listed("flow_runs", home=prefect_home, port=port)
+    assert [each["state_type"] for each in runs].count("CRASHED") == 1
+
+    # SIGTERM during a run ends the run and the schedule.
+    started = [process for process in processes.descendants(again.pid) if process.pid != server]
+    again.send_signal(signal.SIGTERM)
+    assert again.wait(timeout=60) == 0
     assert not any(is_running(process.pid) for process in started)
-    assert "the schedule is paused" in (project / ".headstart.log").read_text()
 
 
-def test_cron_expressions_and_time_zones_are_checked(monkeypatch):
-    assert checked("30 3 * * 1-5") == "30 3 * * 1-5"
-    with pytest.raises(ConfigError, match="--cron 'at three': must be minute hour day month weekday"):
-        checked("at three")
-    assert checked_timezone("Asia/Bangkok") == "Asia/Bangkok"
-    monkeypatch.setattr("tzlocal.get_localzone_name", lambda: "Europe/Berlin")
-    assert checked_timezone("") == "Europe/Berlin"
-    for name in ("Mars/Base", "../etc/passwd"):
-        with pytest.raises(ConfigError, match=f"--timezone '{name}': unknown; use a name such as"):
-            checked_timezone(name)
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        ({"cron": "at three"}, "--cron 'at three', --timezone 'Asia/Bangkok': must be minute hour day month weekday"),
+        ({"timezone": "Mars/Base"}, r"--timezone 'Mars/Base': must be .* and a time zone, such as Europe/Berlin"),
+        ({"params": Path("absent.yaml")}, "absent.yaml: does not exist; name the settings file with --params"),
+        *(({"name": name}, "must consist of lower-case") for name in ("", "Nightly", "a b", "../a", "-a", "a" * 61)),
+    ],
+)
+def test_wrong_flags_are_refused(flags, message, project, monkeypatch):
+    monkeypatch.chdir(project)
+    monkeypatch.setattr("tzlocal.get_localzone_name", lambda: "Asia/Bangkok")
+    with pytest.raises(ConfigError, match=message):
+        schedule.command(**{**vars(schedule.Flags()), **flags})
 
 
 def test_the_schedule_has_the_time_zone_and_the_flow_that_was_asked_for(project, monkeypatch):
+    served: list[tuple[str, str, object]] = []
     monkeypatch.setenv("PREFECT_API_URL", "http://prefect.example/api")
-    served: list[Any] = []
-    monkeypatch.setattr("flows.serving.serve", lambda schedule, **_: served.append(schedule))
-    bangkok = Times("0 3 * * *", "Asia/Bangkok")
     monkeypatch.setattr("flows.server._ask", lambda *_: None)
     monkeypatch.setattr("flows.notify.install", lambda *_, **__: [])
-    schedule(bangkok, Flags(synchronise=True, params=project / "params.yaml"))
-    (result,) = served
-    assert (result.times, result.name, result.flow().name) == (bangkok, "scheduled", "sync")
+    monkeypatch.setattr(schedule, "serve", lambda what, name, given, times: served.append((what, name, times)))
+    given = {"params": project / "params.yaml", "synchronise": True, "timezone": "Asia/Bangkok"}
+    schedule.command(**{**vars(schedule.Flags()), **given})
+    ((what, name, times),) = served
+    (due,) = times["schedules"]
+    assert (what, due.cron, due.timezone) == ("sync", "0 3 * * *", "Asia/Bangkok")
+    # Another host, or a clone in another folder, has another name on the same server.
+    monkeypatch.setattr("socket.gethostname", lambda: "elsewhere")
+    schedule.command(**{**vars(schedule.Flags()), **given})
+    assert served[1][1] != name and served[1][1][:-6] == name[:-6]
+    with (project / ".headstart/schedules/scheduled.lock").open("a+") as lock:
+        assert try_lock(lock)
+        write_locked(lock, pid=7, since="now")
+        with pytest.raises(ConfigError, match=r"already served here \(process 7 since now\)"):
+            schedule.command(**{**vars(schedule.Flags()), **given})
+        schedule.command(**{**vars(schedule.Flags()), **given, "name": "weekly"})
 
 
-def test_a_missing_settings_file(tmp_path):
-    with pytest.raises(ConfigError, match="does not exist; name the settings file with --params"):
-        schedule(Times("0 3 * * *", "UTC"), Flags(params=tmp_path / "params.yaml"))
+def test_a_scheduled_run_does_for_those_that_are_late(monkeypatch):
+    deployment = uuid4()
+    late = [SimpleNamespace(id=uuid4(), auto_scheduled=auto) for auto in (True, True, False)]
+    cancelled: dict[UUID, str] = {}
+
+    @contextmanager
+    def client(*, sync_client):
+        yield SimpleNamespace(
+            get_scheduled_flow_runs_for_deployments=lambda ids, scheduled_before: late if ids == [deployment] else [],
+            set_flow_run_state=lambda run, state, force: cancelled.update({run: state.name}),
+        )
+
+    monkeypatch.setattr("prefect.client.orchestration.get_client", client)
+    assert begin_scheduled() == 0  # outside of a run
+    run = SimpleNamespace(id=uuid4(), deployment_id=deployment, auto_scheduled=True)
+    monkeypatch.setattr("prefect.context.FlowRunContext.get", lambda: SimpleNamespace(flow_run=run))
+    assert begin_scheduled() == 2
+    assert cancelled == {late[0].id: MISSED, late[1].id: MISSED}
+    run.auto_scheduled = False
+    assert begin_scheduled() == 0
 
 
-HOLD = """
-import sys, time
-from pathlib import Path
-from flows.schedule import owned
-with owned(Path(sys.argv[1]), name="nightly", what="retrain a", replace=False):
-    print("held", flush=True)
-    time.sleep(600)
-"""
-
-
-@pytest.fixture
-def holder(tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
-    """Another process that owns the schedule `nightly`."""
-    process = subprocess.Popen([sys.executable, "-c", HOLD, str(tmp_path)], stdout=subprocess.PIPE, text=True)
-    assert process.stdout is not None and process.stdout.readline() == "held\n"
-    yield process
-    process.kill()
-    process.wait()
-    process.stdout.close()
-
-
-def take(root: Path, *, name: str = "nightly", replace: bool = False) -> None:
-    with owned(root, name=name, what="retrain b", replace=replace):
-        pass
-
-
-def test_a_second_owner_is_refused_and_told_who_the_first_is(tmp_path, holder, monkeypatch):
-    message = rf"retrain a: process {holder.pid} on {socket.gethostname()} since 20.*"
-    with pytest.raises(ConfigError, match=rf"^--name nightly: already run by another process \({message}\); stop it"):
-        take(tmp_path)
-    take(tmp_path, name="weekly")
-    with monkeypatch.context() as patched:
-        patched.setattr("socket.gethostname", lambda: "elsewhere")
-        with pytest.raises(ConfigError, match="--replace cannot end its owner"):
-            take(tmp_path, replace=True)
-    holder.kill()
-    holder.wait()
-    # The kernel has released the lock.
-    take(tmp_path)
-
-
-def test_replace_ends_the_owner(tmp_path, holder, capsys):
-    take(tmp_path, replace=True)
-    assert holder.wait(timeout=10) == -signal.SIGTERM
-    assert capsys.readouterr().out.startswith("ending the present owner of nightly (retrain a: process ")
-
-
-@pytest.mark.parametrize("name", ["", "Nightly", "a b", "../a", "-a", "a" * 61])
-def test_names_are_checked(tmp_path, name):
-    with pytest.raises(ConfigError, match="must consist of lower-case letters, digits and dashes"):
-        take(tmp_path, name=name)
+def test_a_run_that_was_killed_with_its_schedule_is_made_up_for(prefect_server, capsys):
+    deployment = retrain.to_deployment(name="killed", entrypoint_type=EntrypointType.MODULE_PATH).apply()
+    schedule.restart(deployment)
+    assert not capsys.readouterr().out
+    with get_client(sync_client=True) as client:
+        run = client.create_flow_run_from_deployment(deployment)
+        client.set_flow_run_state(run.id, Running(), force=True)
+        schedule.restart(deployment)
+        assert "the last run did not end; running once now" in capsys.readouterr().out
+        states = [each.state for each in client.read_flow_runs() if each.deployment_id == deployment]
+        assert sorted((state.name, state.message) for state in states) == [("Crashed", KILLED), ("Scheduled", None)]
+        # One that was crashed by itself.
+        schedule.restart(deployment)
+        assert "the last run did not end; running once now" in capsys.readouterr().out
+        client.delete_deployment(deployment)

@@ -315,4 +315,13 @@ def test_the_server_runs_at_the_end_of_a_run_that_has_failed(tmp_path, monkeypat
     monkeypatch.setattr(module, "ensure", lambda: calls.append("ensured"))
     with pytest.raises(ConfigError, match=r"no params\.yaml here"):
         run(tmp_path / "params.yaml")
-    assert calls == ["ensured"]
+    assert set(calls) == {"ensured"}
+
+
+def test_a_server_that_is_killed_is_started_again_within_a_run(home, port, monkeypatch):
+    monkeypatch.setattr(module, "KEEP_S", 0.1)
+    with server(port=port) as running, module.ensured():
+        process = pid_of_server()
+        psutil.Process(process).kill()
+        until(lambda: pid_of_server() not in (0, process))
+        until(lambda: answers(f"{running.address}/admin/version", auth=str(running.auth)))

@@ -350,7 +350,7 @@ def test_a_run_pulls_retrains_and_commits(shared):
     project, clone = shared
     colleague(clone)
     done = subprocess.run(
-        [sys.executable, "-m", "flows.command", "sync"], cwd=project, capture_output=True, text=True, timeout=500
+        [sys.executable, "-m", "components.cli", "sync"], cwd=project, capture_output=True, text=True, timeout=500
     )
     assert done.returncode == 0, done.stdout + done.stderr
     assert ran(project) == ["ingest domain", "pretrain model", "evaluate scores", "register registry"]

@@ -37,7 +37,7 @@ def test_all_pages_show_an_ordinary_retraining(project, prefect_home):
     port, mlflow_port, prefect_port = free_port(), free_port(), free_port()
     # In place of a whole retraining: the name of its flow run.
     subprocess.run([sys.executable, "-c", code, str(prefect_port)], cwd=project, env=environment, check=True)
-    command = [sys.executable, "-m", "flows.command", "ui", "--servers", "--port", str(port)]
+    command = [sys.executable, "-m", "components.cli", "ui", "--servers", "--port", str(port)]
     command += ["--mlflow-port", str(mlflow_port)]
     log = project / "ui.log"
     with log.open("w") as output:

@@ -28,7 +28,7 @@ from components.data.tasks.kinds import find_kind
 from components.labelling.answers import Answer, merge
 from components.learners.task_models.extent import Extent
 from components.pipeline.checks import changed_originals, check_params
-from components.settings import completion
+from components.settings import recipes
 from components.settings.detection import detected
 from components.settings.loading import load_params, sources
 from components.settings.tasks import TaskSource
@@ -166,7 +166,7 @@ def test_labels_that_people_gave_stay_when_the_file_is_copied_anew(root, tmp_pat
 
 
 def test_text_without_labels_is_read_by_a_language_model(root, tmp_path, monkeypatch):
-    for module in (completion, command):
+    for module in (recipes, command):
         monkeypatch.setattr(module, "LEAST_WORDS", 200_000)
     more = tmp_path / "files/more.csv"
     file = write(tmp_path / "files", "classification")

@@ -1,6 +1,8 @@
 """params.yaml: all problems are reported at once, by key."""
 
 import re
+from copy import deepcopy
+from functools import reduce
 from itertools import cycle
 from pathlib import Path
 from typing import Any
@@ -9,9 +11,9 @@ import pytest
 import yaml
 
 from components.core.errors import ConfigError
-from components.pipeline.checks import check_file
+from components.pipeline.checks import check_file, check_params
 from components.settings.loading import load_params
-from components.settings.section import WORDS_SYSTEMS
+from components.settings.params import Params
 
 ROOT = Path(__file__).parents[2]
 SHIPPED = sorted([ROOT / "params.yaml", *ROOT.glob("experiments/*/params.yaml")])
@@ -39,102 +41,41 @@ def test_every_shipped_file_is_valid(path):
     assert params.registry.production == (path.parent == ROOT)
 
 
-def test_adapt_task_and_together_name_tasks_of_the_run(raw, tmp_path):
-    raw["adapt_task"] = {"aws-tpye": {"epochs": 1}}
-    raw["together"] = {"both": {"tasks": ["aws-type", "aws-servce"]}}
-    raw["run"]["starts"] = ["scratch", "pretrained"]
-    assert problems(raw, tmp_path) == [
-        "adapt_task: continues from the adapted model; add adapted to run.starts",
-        "together.both.tasks: unknown name 'aws-servce'; known: aws-type",
-        "adapt_task: unknown name 'aws-tpye'; did you mean 'aws-type'?",
-    ]
-    raw["adapt_task"] = {"aws-type": {"epochs": 0}}
-    raw["together"] = {"both": {"tasks": ["aws-type"], "temperature": 0}}
-    raw["run"]["starts"] = ["scratch", "pretrained", "adapted"]
-    result = problems(raw, tmp_path)
-    assert len(result) == 3 and {line.partition(":")[0] for line in result} == {
-        "adapt_task.aws-type.epochs",
-        "together.both.tasks",
-        "together.both.temperature",
-    }
+CASES = yaml.safe_load((Path(__file__).parent / "cases.yaml").read_text(encoding="utf-8"))
 
 
-def test_all_problems_are_reported_at_once(raw, tmp_path):
-    raw["run"]["familys"] = ["bert"]
-    raw["run"]["tasks"] = ["aws-typ"]
-    raw["ingest"]["heldout"] = "much"
-    raw["pretrain"]["ulmfit"]["training"]["rat"] = 1
-    raw["pretrain"]["ulmfit"]["tokenizer"] = "char"
-    del raw["data"]["tasks"]["aws-code"]["path"]
-    result = problems(raw, tmp_path)
-    for expected in [
-        "run.familys: unknown key; did you mean 'families'?",
-        "run.tasks: unknown name 'aws-typ'; did you mean 'aws-type'?",
-        "ingest.heldout: must be a valid number, unable to parse string as a number (found 'much')",
-        "pretrain.ulmfit.training.rat: unknown key; did you mean 'rate'?",
-        "pretrain.ulmfit.tokenizer: unknown name 'char'; known: wordpiece",
-        "data.tasks.aws-code.path: missing",
-    ]:
-        assert expected in result
-    assert len(result) == 6
+def changed(raw: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
+    """Settings with other values of dotted keys."""
 
+    def section(path: list[str]) -> dict[str, Any]:
+        return reduce(lambda part, name: part.setdefault(name, {}), path, raw)
 
-@pytest.mark.parametrize(
-    ("changes", "expected"),
-    [
-        (
-            {"data.parallel": {"general": {"path": "data/parallel/aws"}}},
-            ["data.parallel: must name both general and domain (the same folder, if there is only one)"],
-        ),
-        (
-            {"data.parallel": {}, "pretrain.ulmfit.tokenizer": "parallel"},
-            ["pretrain.ulmfit.tokenizer: unknown name 'parallel'; known: wordpiece"],
-        ),
-        (
-            {"run.families": ["ulmfit", "tiny"]},
-            [
-                f"run.families ({section}): unknown name 'tiny'; known: ulmfit"
-                for section in ("pretrain", "adapt", "finetune")
-            ],
-        ),
-        (
-            {"data.tasks.aws-type.budgets": [5, 0]},
-            ["data.tasks.aws-type.budgets.1: must be greater than 0 or must be 'all' (found 0)"],
-        ),
-        (
-            {"run.starts": ["adopted"], "promote.confidence": 1.5},
-            [
-                "run.starts.0: must be 'scratch', 'vectors', 'pretrained' or 'adapted' (found 'adopted')",
-                "promote.confidence: must be less than 1 (found 1.5)",
-            ],
-        ),
-        # A number where names stand.
-        (
-            {"run.families": 3, "adapt_task": 7},
-            ["run.families: must be a valid list (found 3)", "adapt_task: must be a valid dictionary (found 7)"],
-        ),
-        # A value where a block stands, and a null section, which is an empty one.
-        ({"pretrain.q": 1, "finetune.ulmfit.scratch": None}, ["pretrain.q: must be a valid dictionary"]),
-        (
-            {
-                "data.tasks.x; y": {"path": "a"},
-                "run.out": "..",
-                "registry": {"prefix": "a/b"},
-                "evaluate.ensembles": {"$x": ["ulmfit", "ulmfit"]},
-            },
-            ["run.out: ", "data.tasks: ", "evaluate.ensembles: ", "registry.prefix: "],
-        ),
-    ],
-)
-def test_wrong_values_are_named(raw, tmp_path, changes, expected):
     for key, value in changes.items():
         *path, last = key.split(".")
-        section = raw
-        for name in path:
-            section = section[name]
-        section[last] = value
-    shown = problems(raw, tmp_path)
-    assert [line[: len(part)] for line, part in zip(shown, expected, strict=True)] == expected
+        if isinstance(value, str) and value.startswith("="):
+            *of, name = value[1:].split(".")
+            value = deepcopy(section(of)[name])
+        if value == "-":
+            del section(path)[last]
+        else:
+            section(path)[last] = value
+    return raw
+
+
+@pytest.mark.parametrize("case", CASES["loading"], ids=lambda case: next(iter(case["changes"])))
+def test_all_problems_are_named_at_once(raw, tmp_path, case):
+    shown = problems(changed(raw, case["changes"]), tmp_path)
+    for line, expected in zip(shown, case.get("expected", shown), strict=True):
+        assert line.startswith(expected)
+    assert [part for part in case.get("within", ()) if part not in "\n".join(shown)] == []
+
+
+@pytest.mark.parametrize("case", CASES["checks"], ids=lambda case: next(iter(case["changes"])))
+def test_settings_that_do_not_fit_are_reported_before_a_run(raw, case):
+    raw["run"]["starts"] = ["scratch", "pretrained", "adapted"]
+    with pytest.raises(ConfigError) as caught:
+        check_params(Params.model_validate(changed(raw, case["changes"])))
+    assert [part for part in case["within"] if part not in str(caught.value)] == []
 
 
 NAME = "is not a valid name; use letters (A-Z, a-z), digits, '-' and '_', and start with a letter or a digit"
@@ -181,26 +122,6 @@ def test_settings_files_do_not_share_registered_models(raw, tmp_path, file, base
     (tmp_path / file).write_text(yaml.safe_dump(raw))
     registry = load_params(tmp_path / file).registry
     assert (registry.prefix, registry.alias, registry.model_name("t")) == (prefix, alias, f"{prefix}-t")
-
-
-def test_members_of_an_ensemble_are_families_of_the_run(raw, tmp_path):
-    raw["evaluate"]["ensembles"] = {
-        "both": ["ulmfit", "ulmfit-backward"],
-        "ulmfit": ["ulmfit", "ulmfit"],
-        "words": ["ulmfit", "tfidf-words"],
-        "no-encoder": ["tfidf-words", "tfidf-words-pairs"],
-        "none": [],
-    }
-    result = problems(raw, tmp_path)
-    assert result[:3] == [
-        "evaluate.ensembles.none: List should have at least 2 items after validation, not 0 (found [])",
-        "evaluate.ensembles.no-encoder: has no member with a language model; add one of run.families",
-        "evaluate.ensembles: 'ulmfit' is already the name of a family or of the baselines; choose another name",
-    ]
-    assert result[3].startswith("evaluate.ensembles.both: unknown name 'ulmfit-backward'; did you mean") or (
-        result[3].startswith("evaluate.ensembles.both: unknown name 'ulmfit-backward'; known: ")
-    )
-    assert all(name in result[3] for name in WORDS_SYSTEMS)
 
 
 def test_a_missing_file_and_invalid_yaml(tmp_path):

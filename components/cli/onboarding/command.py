@@ -34,12 +34,12 @@ from components.data.understanding import Understanding, text_columns, understan
 from components.learners.task_models.extent import Extent, reading_of
 from components.learners.words import UNSPACED
 from components.pipeline.dvc_yaml import refuse_other_pipeline, write_dvc_yaml
-from components.settings.completion import CHARACTERS, LEAST_WORDS, PASSES
 from components.settings.contrastive import ROWS, ContrastiveSettings, steps_of
 from components.settings.data import CorpusSource
 from components.settings.formats import by_name, is_table
 from components.settings.loading import load_params
 from components.settings.minutes import FIRST_MINUTES
+from components.settings.recipes import CHARACTERS, LEAST_WORDS, PASSES
 from components.settings.tasks import KINDS, OF_ONE_TEXT, TaskSource, has
 
 if TYPE_CHECKING:

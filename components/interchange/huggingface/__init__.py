@@ -8,7 +8,7 @@ from torch import Tensor
 
 from components.core.errors import ArtifactError, nearest
 from components.core.tables import LazyTable
-from components.settings import published
+from components.settings import recipes
 from components.tokenization.special import PAD
 
 __all__ = ["CONVERTERS", "MODEL_TYPES", "Converter", "Restored", "family_of"]
@@ -54,7 +54,7 @@ CONVERTERS: Final[LazyTable[Converter]] = LazyTable(
     }
 )
 #: `model_type` of config.json -> family.
-MODEL_TYPES: Final = {kind: name for kind, name in published.MODEL_TYPES.items() if name in CONVERTERS}
+MODEL_TYPES: Final = {kind: name for kind, name in recipes.MODEL_TYPES.items() if name in CONVERTERS}
 
 
 def family_of(config: Mapping[str, Any]) -> str:

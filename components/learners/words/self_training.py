@@ -1,10 +1,10 @@
 """The words model that also learns from texts without labels: the train split and `data.unlabelled`.
 
 Each feature set of `LatentFeatures` is a view of a text (co-training: Blum and Mitchell 1998, with averaged teachers).
-The features are fitted once per seed on the texts of no row that the seed draws (`Rows.free`), so no fold has read its rows,
-their copies or groups. A logistic regression on each view learns from the labelled rows, and then in rounds from the
-pseudo-labels that all of them, calibrated on labelled rows that they have not learned from, give to other texts. The
-model is the mean of their calibrated logits, which is linear in all views.
+The features are fitted once per seed on the texts of no row that the seed draws (`Rows.free`), so no fold has read its
+rows, their copies or groups. A logistic regression on each view learns from the labelled rows, and then in rounds from
+the pseudo-labels that all of them, calibrated on labelled rows that they have not learned from, give to other texts.
+The model is the mean of their calibrated logits, which is linear in all views.
 
 Shapes: N labelled rows, U unlabelled rows, F features, C labels."""
 

@@ -17,7 +17,7 @@ from tests.flows.faults.project import LANGUAGE_MODELS, Project, Running, Sessio
 ROLES = (
     ("Ray worker", ("TrainingWorker", "RayTrainWorker")),
     ("Ray", ("ray::", "default_worker.py", "gcs_server", "raylet", "/ray/", "ray_")),
-    ("flow", ("flows.command",)),
+    ("flow", ("components.cli retrain",)),
     ("command", ("headstart stage", "components.cli check")),
     ("pool", ("multiprocessing",)),
     ("dvc", ("-m dvc",)),

@@ -196,7 +196,7 @@ class Project:
 
     def retrain(self) -> Running:
         """Start `headstart retrain`."""
-        return self.start(sys.executable, "-m", "flows.command", "retrain", "--verbose")
+        return self.start(sys.executable, "-m", "components.cli", "retrain", "--verbose")
 
     def pretrain(self, run: Running | None = None) -> None:
         """Retrain until the stage pretrain is complete, then end the run: what follows depends on its output."""

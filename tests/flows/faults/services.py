@@ -1,4 +1,4 @@
-"""Faults of services and the registry: a server goes away or refuses, a person or a crash changes the champion."""
+"""Faults of services: a server goes away or refuses."""
 
 import logging
 import re
@@ -21,27 +21,6 @@ from tests.conftest import free_port
 from tests.flows.faults.kills import kill
 from tests.flows.faults.project import Project, Running, Session, differences, expect
 
-#: Moves the alias as MLflow's page does.
-BY_HAND = """
-import sys
-from mlflow.tracking import MlflowClient
-MlflowClient("sqlite:///mlflow.db").set_registered_model_alias("headstart-faults", "champion", sys.argv[1])
-"""
-#: A choice of a champion whose process is killed before or after the alias is set.
-TORN = """
-import os, signal, sys
-from pathlib import Path
-from components.registry.ledger import assign
-from components.settings.loading import load_params
-from components.registry.tracking import Registry
-set_alias, when = Registry.set_alias, sys.argv[2]
-def torn(self, *arguments):
-    if when == "after":
-        set_alias(self, *arguments)
-    os.kill(os.getpid(), signal.SIGKILL)
-Registry.set_alias = torn
-assign(load_params(Path("params.yaml")).registry, "faults", version=sys.argv[1], reason="a fault")
-"""
 BUCKET = "faults"
 #: Answer of an S3 store to a request with credentials that have expired.
 EXPIRED = b"""<?xml version="1.0" encoding="UTF-8"?>
@@ -69,21 +48,6 @@ def _with_mlflow(project: Project) -> int:
         "MLFLOW_DISABLE_TELEMETRY": "true",
     }
     return port
-
-
-def mlflow_away(session: Session) -> str:
-    """MLflow's server is away while the run registers its models, and comes back."""
-    project = session.project("mlflow-away", state="after")
-    port = _with_mlflow(project)
-    run = project.retrain()
-    run.wait_for(lambda: "error: register: " in run.output, what="the stage register fails")
-    refused = time.monotonic()
-    server = _mlflow(project, port)
-    away = time.monotonic() - refused
-    run.ended(0)
-    same = session.compare(project)
-    end(descendants(server.pid))
-    return f"register was refused, and repeated until the server answered {away:.0f} s later; {same}"
 
 
 def mlflow_gone(session: Session) -> str:
@@ -201,46 +165,3 @@ def ray_head(session: Session) -> str:
     finally:
         shutil.rmtree(folder, ignore_errors=True)
     return f"killed after the checkpoint of step {step}; the run went on with the new head; {same}"
-
-
-def _choose(project: Project, version: str) -> None:
-    project.headstart("promote", "--version", version, "--reason", "a fault")
-
-
-def alias_moved(session: Session) -> str:
-    """A person moves the alias in MLflow; the next run has no better candidate."""
-    project = session.project("alias-moved", state="after")
-    _choose(project, "1")
-    project.python(BY_HAND, "2")
-    project.retrain().ended(0)
-    seen = project.registered()[1]
-    expect(seen == "2", f"the run moved the alias back to version {seen}")
-    history = project.headstart("champion", "--history", "--task", "faults").output
-    expect("by hand" in history, f"the ledger does not mention the move: {history.strip()}")
-    return "the alias stayed where it was put, and the ledger says so"
-
-
-def two_at_once(session: Session) -> str:
-    """Two retrainings of one repository start at the same time."""
-    project = session.project("two-retrainings", state="before")
-    outputs = [run.ended(0).output for run in (project.retrain(), project.retrain())]
-    waited = sum("holds the lock of this repository" in output for output in outputs)
-    expect(waited == 1, f"{waited} of the two runs waited")
-    trained = sum(output.count("pretrain@ulmfit | completed") for output in outputs)
-    expect(trained == 1, f"pretraining ran {trained} times")
-    return f"one waited for the other and repeated nothing; {session.compare(project)}"
-
-
-def ledger_torn(session: Session) -> str:
-    """A change of the champion is killed between its intent and its end, before and after the alias was set."""
-    project = session.project("ledger-torn", state="after")
-    _choose(project, "1")
-    for version, when in (("2", "before"), ("1", "after")):
-        project.python(TORN, version, when, code=-9)
-        began = time.monotonic()
-        done = project.headstart("stage", "promote")
-        expect("interrupted" in done.output, f"the interrupted change was not noticed: {done.output.strip()}")
-        seen = project.registered()[1]
-        expect(seen == version, f"the champion is version {seen} instead of {version}")
-    took = time.monotonic() - began
-    return f"the next decision completed the change, in {took:.0f} s, before and after the alias was set"

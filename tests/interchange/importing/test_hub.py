@@ -28,9 +28,8 @@ from components.interchange.importing import read_published, source_digest
 from components.interchange.starts.registry import advice, folder_of
 from components.models.encoder import load_encoder
 from components.settings import hub as module
-from components.settings.completion import complete
 from components.settings.hub import answers, is_hub_name, pinned
-from components.settings.loading import load_params
+from components.settings.loading import Settings, load_params
 from headstart import fit
 from headstart.starts import encoder_of
 from tests.interchange.importing.hub import COMMIT, Hub, serving
@@ -88,7 +87,7 @@ def test_the_command_installs_it(hub):
 def test_settings_name_it(hub, tmp_path):
     folder_of(NAME)
     raw = {"pretrain": {"mini": {"source": f"{NAME}@{COMMIT}"}}}
-    assert complete(raw, file=tmp_path / "params.yaml").raw["pretrain"]["mini"]["family"] == "bert"
+    assert Settings(raw).complete(tmp_path).raw["pretrain"]["mini"]["family"] == "bert"
     assert names_of([f"{NAME}@{COMMIT}"]) == {f"{NAME}@{COMMIT}": "tiny-bert"}
 
 
