@@ -16,7 +16,7 @@ from components.cli.common import PARAMS, ParamsFile, flags
 from components.core.artifacts import digest_text
 from components.core.errors import ConfigError
 from flows import notify
-from flows.flow_run import KILLED, RUNNER
+from flows.flow_run import KILLED, MISSED, RUNNER
 from flows.repository import STATE, find_root, read_locked, try_lock, write_locked
 from flows.server import ensured, server
 from flows.terminal import terminal
@@ -112,12 +112,17 @@ def restart(deployment: Any) -> None:
     """Record that the runs in progress of a deployment were killed with its schedule, and plan a run if the last one
     did not end: one that gets the signal of its schedule's end is crashed already."""
     from prefect.client.orchestration import get_client
-    from prefect.client.schemas.filters import DeploymentFilter, DeploymentFilterId
+    from prefect.client.schemas.filters import DeploymentFilter, FlowRunFilter
     from prefect.client.schemas.objects import StateType
     from prefect.states import Crashed
 
     with get_client(sync_client=True) as client:
-        runs = client.read_flow_runs(deployment_filter=DeploymentFilter(id=DeploymentFilterId(any_=[deployment])))
+        # Those that have begun, without those that another run has done for.
+        begun = {"state": {"type": {"not_any_": [StateType.SCHEDULED]}, "name": {"not_any_": [MISSED]}}}
+        runs = client.read_flow_runs(
+            deployment_filter=DeploymentFilter.model_validate({"id": {"any_": [deployment]}}),
+            flow_run_filter=FlowRunFilter.model_validate(begun),
+        )
         left = [run for run in runs if run.state_type in (StateType.PENDING, StateType.RUNNING, StateType.CANCELLING)]
         for run in left:
             client.set_flow_run_state(run.id, Crashed(message=KILLED), force=True)
