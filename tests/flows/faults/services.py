@@ -50,6 +50,21 @@ def _with_mlflow(project: Project) -> int:
     return port
 
 
+def mlflow_away(session: Session) -> str:
+    """MLflow's server is away while the run registers its models, and comes back."""
+    project = session.project("mlflow-away", state="after")
+    port = _with_mlflow(project)
+    run = project.retrain()
+    run.wait_for(lambda: "error: register: " in run.output, what="the stage register fails")
+    refused = time.monotonic()
+    server = _mlflow(project, port)
+    away = time.monotonic() - refused
+    run.ended(0)
+    same = session.compare(project)
+    end(descendants(server.pid))
+    return f"register was refused, and repeated until the server answered {away:.0f} s later; {same}"
+
+
 def mlflow_gone(session: Session) -> str:
     """MLflow's server is away for longer than the retries of a stage take."""
     project = session.project("mlflow-gone", state="after")
@@ -165,3 +180,14 @@ def ray_head(session: Session) -> str:
     finally:
         shutil.rmtree(folder, ignore_errors=True)
     return f"killed after the checkpoint of step {step}; the run went on with the new head; {same}"
+
+
+def two_at_once(session: Session) -> str:
+    """Two retrainings of one repository start at the same time."""
+    project = session.project("two-retrainings", state="before")
+    outputs = [run.ended(0).output for run in (project.retrain(), project.retrain())]
+    waited = sum("holds the lock of this repository" in output for output in outputs)
+    expect(waited == 1, f"{waited} of the two runs waited")
+    trained = sum(output.count("pretrain@ulmfit | completed") for output in outputs)
+    expect(trained == 1, f"pretraining ran {trained} times")
+    return f"one waited for the other and repeated nothing; {session.compare(project)}"

@@ -15,10 +15,12 @@ FAULTS = (
     *(kills.kill_worker, kills.kill_stage, kills.kill_flow),
     # An older checkpoint is used if the newest is cut in half; a full disk is a message.
     *(kills.truncate_checkpoint, kills.disk_full),
-    # Without MLflow the exit code is 75, and nothing is lost.
-    services.mlflow_gone,
+    # `register` waits for MLflow; without it the exit code is 75 and nothing is lost.
+    *(services.mlflow_away, services.mlflow_gone),
     # Expired credentials are a message; with good ones the run goes on.
     services.s3_credentials,
+    # One of two retrainings waits.
+    services.two_at_once,
     # The run goes on with the new head of the Ray cluster.
     services.ray_head,
 )
