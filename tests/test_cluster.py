@@ -1,6 +1,7 @@
 """Launchers (this process, child processes, Ray), and recovery after processes are killed."""
 
 import json
+import multiprocessing
 import os
 import signal
 import socket
@@ -9,6 +10,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator, Sequence
+from concurrent.futures.process import BrokenProcessPool
 from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
@@ -108,6 +110,15 @@ def test_map_parallel_repeats_the_item_of_a_killed_process(tmp_path, kept):
             list(cluster.map_parallel(square, [1], settings=LOCAL))
         results = dict(cluster.map_parallel(die_once, [tmp_path / "a", tmp_path / "b"], settings=LOCAL))
     assert results == {0: "a", 1: "b"}
+
+
+def test_a_process_that_starts_while_another_dies_is_ended():
+    with pytest.raises(BrokenProcessPool), cluster._pool(1, slots=(), kept=None, imported="time"):
+        late = multiprocessing.get_context("forkserver").Process(target=time.sleep, args=(600,))
+        late.start()
+        raise BrokenProcessPool
+    late.join(60)
+    assert late.exitcode == -signal.SIGKILL
 
 
 def refuse_three(number: int) -> int:

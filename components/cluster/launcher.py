@@ -8,12 +8,13 @@ import multiprocessing
 import os
 import sys
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
+from multiprocessing.process import BaseProcess
 from multiprocessing.queues import SimpleQueue
 from pathlib import Path
 from types import ModuleType
@@ -143,6 +144,8 @@ class _Kept:
     pool: ProcessPoolExecutor | None = None
     size: int = 0
     slots: tuple[str, ...] = ()
+    #: Children of this process that are not those of the pool.
+    others: Collection[BaseProcess] = ()
 
     def close(self) -> None:
         """End the processes; items that have not begun are cancelled. Others end at the limit of time by themselves."""
@@ -187,6 +190,7 @@ def _pool(size: int, *, slots: tuple[str, ...], kept: _Kept | None, imported: st
             queue.put(slot)
         environment = dict(os.environ) | threads.environment(1)
         start = (queue, Path.cwd(), environment)
+        processes.others = multiprocessing.active_children()
         processes.pool = ProcessPoolExecutor(size, mp_context=starting, initializer=_begin, initargs=start)
         processes.size, processes.slots = size, slots
     finished = False
@@ -194,6 +198,12 @@ def _pool(size: int, *, slots: tuple[str, ...], kept: _Kept | None, imported: st
         with variables(threads.environment(1)):
             yield processes.pool
         finished = True
+    except BrokenProcessPool:
+        # The pool ends its processes when one of them dies, without one that `submit` starts at that moment, and would
+        # wait for it for ever.
+        for child in {*multiprocessing.active_children()}.difference(processes.others):
+            child.kill()
+        raise
     finally:
         if kept is None or not finished:
             processes.close()
