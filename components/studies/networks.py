@@ -14,6 +14,7 @@ from components.learners.finetuning.fit import Fit, fresh_encoder
 from components.learners.finetuning.runs import Run
 from components.learners.finetuning.stage import for_start
 from components.learners.task_models.model import TaskModel
+from components.models.encoder import load_encoder
 from components.studies.frame import Outputs
 from components.studies.labelled import Labelled
 from components.training.loop import TrainingState
@@ -59,7 +60,7 @@ def learn(
     model, encoder = member.model, member.model.encoder
     # The two base networks start from different weights, and the random layers of a copy from others again.
     seed = counter_seed(fit.seed, *(("above",) if source else ("base", fit.job.task)))
-    encoder.load_state_dict(fresh_encoder(replace(fit, seed=seed), encoder).state_dict())
+    encoder.load_state_dict(fresh_encoder(load_encoder(fit.job.encoder), seed=seed).state_dict())
     lowest = [parameter for group in encoder.layer_groups()[:copied] for parameter in group]
     if source:
         others = (parameter for group in source.encoder.layer_groups()[:copied] for parameter in group)

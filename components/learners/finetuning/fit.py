@@ -35,7 +35,7 @@ from components.learners.ways.base import Way
 from components.models import family as family_named
 from components.models.base import LanguageModel
 from components.models.encoder import KIND as ENCODER
-from components.models.encoder import architecture_of, build_model, count_parameters, family_of, load_encoder
+from components.models.encoder import Encoder, architecture_of, build_model, count_parameters, family_of, load_encoder
 from components.settings.cluster import ClusterSettings
 from components.settings.finetune import FinetuneSettings, ReadingSettings
 from components.settings.section import Section
@@ -274,21 +274,25 @@ def build(fit: Fit) -> tuple[TaskModel, Tokenizer]:
 
 
 def load_initial_encoder(fit: Fit) -> tuple[LanguageModel, Tokenizer]:
-    """The stored encoder, or, if it is untrained, a model of the same architecture with random weights from the seed
-    and the same static channel; and its tokenizer."""
+    """The stored encoder, or, if it is untrained, a fresh one; and its tokenizer."""
     loaded = load_encoder(fit.job.encoder)
-    encoder = given = loaded.model
-    if not loaded.trained:
-        torch.manual_seed(counter_seed(fit.seed, "encoder"))
-        sizes = given.config.model_dump(mode="json", exclude={"vocabulary"})
-        encoder = build_model(loaded.family, vocabulary=given.config.vocabulary, settings=sizes)
-        channels = ((given.static_vectors(), encoder.static_vectors()), (given.static_words(), encoder.static_words()))
-        for stored, table in channels:
-            if stored is not None and table is not None:
-                table.copy_(stored)
-        encoder.bind(loaded.tokenizer)
+    encoder = loaded.model if loaded.trained else fresh_encoder(loaded, seed=fit.seed)
     encoder.set_dropout(fit.settings.dropout)
     return encoder, loaded.tokenizer
+
+
+def fresh_encoder(loaded: Encoder, *, seed: int) -> LanguageModel:
+    """A model of the same architecture with random weights from the seed, and the same static channel."""
+    given = loaded.model
+    torch.manual_seed(counter_seed(seed, "encoder"))
+    sizes = given.config.model_dump(mode="json", exclude={"vocabulary"})
+    encoder = build_model(loaded.family, vocabulary=given.config.vocabulary, settings=sizes)
+    channels = ((given.static_vectors(), encoder.static_vectors()), (given.static_words(), encoder.static_words()))
+    for stored, table in channels:
+        if stored is not None and table is not None:
+            table.copy_(stored)
+    encoder.bind(loaded.tokenizer)
+    return encoder
 
 
 def with_head(fit: Fit, encoder: LanguageModel) -> TaskModel:
