@@ -164,6 +164,18 @@ def test_texts_with_spans(name, tmp_path):
         assert (task.kind, list(zip(task.fields, targets_of(task), strict=True))) == ("tagging", TAGGED)
 
 
+@pytest.mark.parametrize("span", [(13, 40, "LOC"), (4, 4, "LOC"), (-1, 3, "PER")])
+def test_a_span_outside_of_its_text_is_refused(span, tmp_path):
+    path = tmp_path / "a.jsonl"
+    rows = [{"text": text, "spans": each} for text, each in zip(SENTENCES, [*SPANS[:2], [span]], strict=True)]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    message = f"the span {span[0]} to {span[1]} .* does not lie within the text of"
+    with pytest.raises(DataError, match=f"a.jsonl, line 3: {message}"):
+        read_task(str(path))
+    with pytest.raises(DataError, match=message):
+        read_task(rows)
+
+
 @pytest.mark.parametrize("name", QUESTIONS)
 def test_questions_with_other_names(name, tmp_path):
     path = tmp_path / "data.json"
