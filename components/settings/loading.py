@@ -300,7 +300,7 @@ def _expanded(value: Any, sizes: dict[int, int]) -> int:
     if inner is None:
         return 1
     if id(value) not in sizes:
-        sizes[id(value)] = VALUES  # of a value inside of itself
+        sizes[id(value)] = 1  # of a value inside of itself
         sizes[id(value)] = 1 + sum(_expanded(each, sizes) for each in inner)
     return sizes[id(value)]
 

@@ -33,7 +33,7 @@ class TeachJob(FinetuneJob):
     finetuned: Path
 
 
-def distil(job: TeachJob | FinetuneJob) -> Path:
+def distil(job: FinetuneJob | TeachJob) -> Path:
     """Label the texts with a teacher (`teach`), or train a student (`finetune`); returns the output directory."""
     return teach(job) if isinstance(job, TeachJob) else finetune(job)
 
