@@ -39,7 +39,7 @@ PARAMS: Final = Path("experiments/lectures/params.yaml")
 #: Maximum number of rows of a table that the page shows.
 ROWS: Final = 8
 AGREES, NOT, UNDECIDED = "agrees", "does not agree", "not shown at this size"
-UNMEASURED: Final = "not measured since the rule changed"
+UNMEASURED: Final = "not measured by this rule"
 _NUMBER = re.compile(r"[+-]?(?:inf|[\d,]*\.?\d+)")
 Entry = Mapping[str, Any]
 OneOf = Annotated[list[str], BeforeValidator(lambda of: [of] if isinstance(of, str) else of)]

@@ -78,7 +78,7 @@ def test_the_rules_are_applied_again_without_a_run(called, tmp_path):
     with pytest.raises(ConfigError, match="--judge: name the folder of lectures.md with --output"):
         lectures.command(None, None, None, judge=True)
     lectures.command(None, None, tmp_path, judge=True)
-    assert not called and "not measured since the rule changed" in (tmp_path / "lectures.md").read_text()
+    assert not called and "not measured by this rule" in (tmp_path / "lectures.md").read_text()
 
 
 def names_of(params: Params) -> list[str]:

@@ -207,7 +207,7 @@ def test_nothing_is_judged_that_was_measured_otherwise(claim, runs, outputs, tmp
     assert claim.judge(entry | {"tables": []}) == (UNDECIDED, "")
     store("helps", entry | {"measure": "another."}, actual, {"helps": claim}, tmp_path)
     text = (tmp_path / "lectures.md").read_text()
-    assert "not measured since the rule changed" in text and "0.300" not in text and "Map." not in text
+    assert "not measured by this rule" in text and "0.300" not in text and "Map." not in text
     # Another rule on the same measurement needs no run.
     below = claim.model_copy(update={"rules": [claim.rules[0].model_copy(update={"above": None, "below": 0})]})
     store("helps", entry, actual, {"helps": claim}, tmp_path)
