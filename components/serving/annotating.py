@@ -112,7 +112,7 @@ def _source_rows(source: Path) -> Iterator[tuple[str, Mapping[str, Any]]]:
         raise DataError(f"{source}: " + ("is a folder, not a file" if source.is_dir() else "does not exist"))
     for where, row in open_rows(source, form="datasets" if saved else "json" if source.suffix == ".json" else "").rows:
         # A task of Label Studio has its columns as a member.
-        yield where, row["data"] if isinstance(row.get("data"), dict) else row
+        yield where, row["data"] if source.suffix == ".json" and isinstance(row.get("data"), dict) else row
 
 
 def _restore_rejects(path: Path) -> None:

@@ -114,6 +114,7 @@ INTERRUPTED: list[tuple[str, str, dict[str, Any], dict[str, Any]]] = [
     ("gpt", "questions", BUDGET, {"head_hidden": 4}),
     ("gpt", "classification", BUDGET, {"head_norm": "auto", "method": "contrastive"}),
     ("ulmfit", "classification", {}, {"layers": "mix", "head_norm": "batch", "epochs": 3}),
+    ("bert", "tagging", {}, {"head_norm": "batch"}),
     ("ulmfit", "classification", {}, {"unfreezing": "chain_thaw", "unfreeze_epochs": 0.4, "epochs": 3}),
     ("ulmfit", "classification", BUDGET, {"lm_weight": 0.5, "chunk": 8, "chunks_learned": 1, "max_length": 500}),
 ]

@@ -17,7 +17,6 @@ from components.learners.finetuning.execution import choose_heads, judging
 from components.learners.finetuning.fit import FinetuneJob
 from components.learners.finetuning.runs import Member, execute
 from components.learners.finetuning.stage import fits_of
-from components.learners.task_models.model import cloned_state
 from components.settings.tasks import TaskSource
 from tests.example_task import ROWS, rows, write_jsonl
 
@@ -111,7 +110,7 @@ def test_ways_to_learn(way, tmp_path, make_job, in_process, monkeypatch):
     real = Member.result
 
     def noted(self):
-        states.append(cloned_state(self.model))
+        states.append({name: value.detach().clone() for name, value in self.model.state_dict().items()})
         return real(self)
 
     monkeypatch.setattr(Member, "result", noted)

@@ -64,6 +64,10 @@ def test_tags_of_a_table_become_spans_of_its_texts(tmp_path):
     ]
     # Nothing else is left behind.
     assert names(tmp_path) == ["in.jsonl", "out.jsonl"]
+    # Only a task of Label Studio has its columns in `data`.
+    jsonl(tmp_path / "column.jsonl", {"text": "Ada", "data": {"text": "other"}})
+    predict(tmp_path / "column.jsonl", tmp_path / "again.jsonl", "doccano", Capitals)
+    assert json.loads((tmp_path / "again.jsonl").read_text())["text"] == "Ada"
     actual = read("tagging", tmp_path, train="out.jsonl", dev=None, test="out.jsonl", overlap="report", empty="drop")
     assert actual.train.fields == [("Ada", "met", "Bo", "."), ("ไป", "บ้าน", "Ada")]
     assert actual.counts["train_rows_empty"] == 1

@@ -83,9 +83,10 @@ def _results(job: BaselineJob, facts: TaskFacts, best: Best, beside: Path) -> It
             drawn: dict[bytes, dict[str, tuple[dict[str, Any], Predictions]]] = {}
             for seed in facts.seeds:
                 rows = rows_of(budget, seed)
-                runs = drawn.setdefault(rows.drawn.tobytes(), {})
+                key = rows.drawn.tobytes()
+                pending, runs = () if key in drawn else systems, drawn.setdefault(key, {})
                 bar.advance(len(runs))
-                for name in () if runs else systems:
+                for name in pending:
                     try:
                         # Without a limit of time until there is a model.
                         with until(clock().end if best else math.inf):

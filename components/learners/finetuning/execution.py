@@ -221,8 +221,13 @@ def execute_all(trainings: Sequence[Fits], *, title: str, cluster: ClusterSettin
     left = [fits for fits in trainings if not finished(fits)]
     memory = gpu_bytes(fit for fits in left for fit in fits)
     with Progress(title, total=len(trainings), unit="run", done=len(trainings) - len(left)) as bar:
-        for _, records in map_parallel(execute, left, settings=cluster, gpu_bytes=memory):
-            best = {f"dev_{each['score']}": round(best_score(each), 4) for each in records if each["curve"]}
+        for index, records in map_parallel(execute, left, settings=cluster, gpu_bytes=memory):
+            tasks = [f"{fit.job.task}_" if len(records) > 1 else "" for fit in left[index]]
+            best = {
+                f"dev_{task}{each['score']}": round(best_score(each), 4)
+                for task, each in zip(tasks, records, strict=True)
+                if each["curve"]
+            }
             bar.advance(1, labels=budget_name(records[0]["budget"]), **best)
 
 

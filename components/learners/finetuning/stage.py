@@ -121,6 +121,7 @@ def fits_of(
     paths = {name: value.absolute() for name, value in job if isinstance(value, Path)}
     own = job.model_copy(update=paths | {"settings": settings, "cluster": places})
     inputs: dict[str, Any] = {
+        "version": 2,  # of the content of a checkpoint
         "settings": settings.model_dump(mode="json", exclude={"frozen", "words"}),  # of the finished training
         "encoder": read_manifest(job.encoder, kind=ENCODER).digest,
         "examples": facts.digests,

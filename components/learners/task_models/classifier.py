@@ -142,7 +142,12 @@ class TaskClassifier:
         """The head that decodes the mean outputs of heads that read units."""
         heads = [member.predictor.head for member in self.members]
         decoder, states = copy.deepcopy(heads[0]), [head.state_dict() for head in heads]
-        decoder.load_state_dict({name: torch.stack([state[name] for state in states]).mean(0) for name in states[0]})
+        # The numbers of batches of a batch normalization are integers.
+        means = {
+            name: torch.stack([state[name] for state in states]).mean(0) if value.is_floating_point() else value
+            for name, value in states[0].items()
+        }
+        decoder.load_state_dict(means)
         if self.threshold is not None:
             decoder.calibration = self.threshold
         return decoder

@@ -298,8 +298,13 @@ class LabelHead(ImitatingHead):
         given = np.concatenate([np.zeros(0), *targets]).astype(np.int64)
         return np.bincount(given, minlength=self.output.out_features)
 
+    def adjusted(self, outputs: Tensor) -> Tensor:
+        """The outputs with the prior, in the precision of the loss."""
+        outputs = precise(outputs)
+        return outputs if self.prior is None else outputs + self.prior.to(outputs)
+
     def loss(self, outputs: Tensor, batch: Batch) -> Tensor:
-        return super().loss(outputs if self.prior is None else outputs + self.prior.to(outputs), batch)
+        return super().loss(self.adjusted(outputs), batch)
 
 
 class ClassificationHead(LabelHead):
@@ -336,9 +341,13 @@ class MultilabelHead(LabelHead):
     def logits(self, outputs: Tensor, batch: Batch) -> Tensor:
         return torch.stack([torch.zeros_like(outputs), outputs], dim=-1).flatten(0, 1)
 
-    def values(self, batch: Batch) -> Tensor:
-        labels = torch.arange(self.output.out_features, device=batch["targets"].device)
-        return (batch["targets"][:, :, None] == labels).any(1).long().flatten()
+    def loss(self, outputs: Tensor, batch: Batch) -> Tensor:
+        """The cross entropy of each row and label, averaged, plus the penalty."""
+        outputs, targets = self.adjusted(outputs), batch["targets"]
+        # The places behind the labels of a row, which are nan, mark a further column.
+        columns = torch.where(targets >= 0, targets, outputs.shape[1]).long()
+        given = outputs.new_zeros(len(outputs), outputs.shape[1] + 1).scatter_(1, columns, 1)[:, :-1]
+        return self.penalised(nn.functional.binary_cross_entropy_with_logits(outputs, given))
 
     def shares(self, batch: Batch) -> Tensor:
         return torch.stack([1 - batch["targets"], batch["targets"]], dim=-1).flatten(0, 1)

@@ -90,7 +90,7 @@ def why_not_quantised(encoder: LanguageModel) -> str:
 
 def converted(model: TaskModel, *, bf16: bool = False, int8: bool = False) -> TaskModel:
     """A copy of the model in evaluation mode that shares all weights which are not converted: with `bf16` those of all
-    `Linear` and LSTM layers (same answers under `predicting(precision="bf16")`), with `int8` the `Linear` layers of
+    `Linear` and LSTM layers (same answers under `predictor.computing` in bf16), with `int8` the `Linear` layers of
     the encoder."""
     replaced: dict[int, object] = {}
     of_encoder = set(model.encoder.modules()) if int8 else set()

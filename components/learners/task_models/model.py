@@ -171,7 +171,3 @@ def batches_by_length(
         held, real = held + count, real + count * length
     if start < len(order):
         yield order[start:]
-
-
-def cloned_state(model: nn.Module) -> dict[str, Tensor]:
-    return {name: value.detach().clone() for name, value in model.state_dict().items()}
