@@ -62,8 +62,7 @@ def parse_object(line: str, where: str) -> tuple[Row, int]:
     """
     with problem(where, ValueError, what="not valid JSON ({})", do="every line must be one object"):
         row, replaced = loads(line)
-    with problem(where):
-        row = tagged(pair_row(row))
+    row = tagged(pair_row(row))
     if not isinstance(row, dict):
         raise DataError("is no JSON object with named values", where=where)
     return row, replaced

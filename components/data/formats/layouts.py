@@ -5,7 +5,6 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple, TypeGuard
 
-from components.core.errors import DataError
 from components.data.formats.delimited import LABELS, LABELS_TOO, TEXTS
 from components.data.formats.words import covered, words_of
 
@@ -192,21 +191,15 @@ def chosen_cats(cats: Mapping[str, Any]) -> list[str]:
 
 
 def tagged(row: Any) -> Any:
-    """A row with its text's spans of characters as `words` and `tags`, unless it has a label or words; other rows as
-    they are.
-
-    Raises:
-        DataError: a span does not lie within the text.
-    """
+    """A row with its text's spans of characters as `words` and `tags`, unless it has a label or words, or a span that
+    does not lie within the text: a reader that asks for its words refuses it. Other rows as they are."""
     name = _span_member(row)
     if name is None:
         return row
     text = row[_named(row, _TEXT, _is_text)]
     spans = [span for entry in row[name] for span in spans_in(entry)]
-    for start, end, label in spans:
-        if not 0 <= start < end <= len(text):
-            what = f"the span {start} to {end} ({label!r}) does not lie within the text of {len(text)} characters"
-            raise DataError(f"{what}; correct it")
+    if not all(0 <= start < end <= len(text) for start, end, _ in spans):
+        return row
     bounds = words_of(text)
     tags, _ = covered(bounds, spans)
     return {**row, "words": [text[start:end] for start, end in bounds], "tags": tags}
