@@ -18,6 +18,7 @@ from components.learners.finetuning import runs
 from components.learners.finetuning.stage import FinetuneJob, finetune
 from components.learners.task_models.classifier import load_classifier
 from components.settings.training import Training
+from components.training.precision import first_device
 
 #: Choices by cross-validation.
 BUDGET: dict[str, Any] = {"selection": "budget", "folds": 2}
@@ -101,7 +102,9 @@ def learned(job: FinetuneJob) -> dict[str, Any]:
         assert not read_answers(output, "dev")
     served = load_classifier(output / "classifier").answer(test.fields)
     for answer, given in zip(served, expected, strict=True):
-        np.testing.assert_array_equal(answer, np.asarray(given, dtype=np.float32))
+        # On a card the words and the encoder are added in another order.
+        limit = 0.0 if first_device().type == "cpu" else 1e-6
+        np.testing.assert_allclose(answer, np.asarray(given, dtype=np.float32), rtol=0, atol=limit)
     assert not list(Path(job.cluster.storage).rglob("*.safetensors")), "what is finished needs no checkpoints"
     return record
 
