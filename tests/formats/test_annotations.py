@@ -290,6 +290,9 @@ def test_words_and_what_spans_cover():
     )
 
 
+HTML = {"start": "/p[1]/text()[1]", "end": "/p[1]/text()[1]", "startOffset": 0, "endOffset": 3}
+
+
 @pytest.mark.parametrize(
     ("form", "content", "message"),
     [
@@ -302,8 +305,13 @@ def test_words_and_what_spans_cover():
         ),
         (
             "label-studio",
-            [label_studio_task(1, "ab", result("hypertextlabels", "x", start="/p", end="/p", hypertextlabels=["X"]))],
-            r"a, task 1: the label .* is not \[start, end, label\]; label the characters of a plain text, not of HTML",
+            [label_studio_task(1, "ab", result("hypertextlabels", "x", **HTML, hypertextlabels=["X"]))],
+            r"a, task 1: spans of HTML are named by paths, not by characters; annotate plain text",
+        ),
+        (
+            "label-studio",
+            [{"id": 1, "text": "ab", "x": [{"start": 0, "end": 1, "labels": []}]}],
+            r"a, task 1: a span has no label; label it or remove it",
         ),
         (
             "label-studio",
@@ -320,6 +328,11 @@ def test_words_and_what_spans_cover():
         ("doccano", {"text": "a", "label": [[0, 1]]}, r"a, line 1: the label \[0, 1\] is not \[start, end, label\]"),
         ("prodigy", {"text": "a", "answer": "yes"}, r"a, line 1: the answer is 'yes', expected one of accept"),
         ("prodigy", {"answer": "accept", "spans": []}, r"a, line 1: no 'text' \(text\)"),
+        (
+            "prodigy",
+            {"text": "ab", "spans": [{"token_start": 0, "token_end": 1, "label": "A"}]},
+            r"a, line 1: no 'start' \(a number\)",
+        ),
     ],
 )
 def test_bad_records_are_named(tmp_path, form, content, message):

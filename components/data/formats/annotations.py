@@ -194,7 +194,7 @@ def _label_studio(task: Any, skipped: Counter[str]) -> Annotated | str:
                 for item in (content if isinstance(content, list) else [content])
             ]
         elif kind in ("labels", "hypertextlabels"):
-            record.spans[control] = record.spans.get(control, []) + _spans([value | {"labels": value.get(kind)}])
+            record.spans.setdefault(control, []).append(_labelled_span(value, kind))
             record.objects[control] = str(result.get("to_name", TEXT))
     return record
 
@@ -204,7 +204,7 @@ def _minimal(task: Row) -> Annotated:
     record = Annotated(task)
     for name, value in task.items():
         if isinstance(value, list) and value and all(isinstance(item, dict) and "start" in item for item in value):
-            record.spans[name] = _spans(item for item in value if "labels" in item)
+            record.spans[name] = [_labelled_span(item, "labels") for item in value if "labels" in item]
         elif isinstance(value, dict) and isinstance(value.get("choices"), list):
             record.chosen[name] = [str(label) for label in value["choices"]]
         elif isinstance(value, str) and name not in (TEXT, "created_at", "updated_at"):
@@ -244,7 +244,7 @@ def _prodigy(row: Row, skipped: Counter[str], *, is_binary: bool = False) -> Ann
     if (tokens := row.get("tokens")) is not None:
         record.tokens = [(member(token, "start", int), member(token, "end", int)) for token in tokens]
     if "spans" in row or (tokens is not None and "options" not in row and LABEL not in row):
-        record.spans[LABEL] = _spans({LABEL: LABEL} | span for span in row.get("spans") or ())
+        record.spans[LABEL] = [_char_span(span) for span in row.get("spans") or ()]
     if "options" in row or "accept" in row:
         # Ids that are numbers stand for the text of the option.
         options = {item.get("id"): item.get("text") for item in row.get("options") or () if isinstance(item, dict)}
@@ -275,16 +275,29 @@ def _with_meta(row: Row) -> Row:
 
 
 def _spans(entries: Iterable[Any]) -> list[CharSpan]:
+    """The spans of doccano, in all its layouts."""
     spans = []
     for entry in entries:
-        if isinstance(entry, dict) and isinstance(entry.get("labels"), list):
-            entry = entry | {"labels": entry["labels"][:1]}
         if not (given := spans_in(entry)):
-            what = f"the label {json.dumps(entry)[:60]} is not [start, end, label]"
-            raise DataError(what, do="label the characters of a plain text, not of HTML, and export again")
-        stored = entry.get("text") if isinstance(entry, dict) and isinstance(entry.get("text"), str) else None
-        spans += [CharSpan(*span, stored) for span in given]
+            raise DataError(f"the label {json.dumps(entry)[:60]} is not [start, end, label]", do="export as JSONL")
+        spans += [CharSpan(*span) for span in given]
     return spans
+
+
+def _labelled_span(value: Row, kind: str) -> CharSpan:
+    """A span of Label Studio, whose labels are in the member `kind`."""
+    if not (labels := member(value, kind, list)):
+        raise DataError("a span has no label", do="label it or remove it")
+    # Offsets of spans of HTML count the characters of a node.
+    if isinstance(value.get("start"), str) or isinstance(value.get("end"), str):
+        raise DataError("spans of HTML are named by paths, not by characters", do="annotate plain text")
+    return _char_span(value, labels[0])
+
+
+def _char_span(value: Any, label: object = None) -> CharSpan:
+    start, end = (member(value, name, int) for name in ("start", "end"))
+    stored, label = value.get("text"), value.get(LABEL, LABEL) if label is None else label
+    return CharSpan(start, end, str(label), stored if isinstance(stored, str) else None)
 
 
 def _checked(spans: Iterable[CharSpan], text: str) -> list[CharSpan]:
