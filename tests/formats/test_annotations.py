@@ -215,6 +215,28 @@ def test_a_repository_of_parquet_and_csv_files(tmp_path, described):
         read("classification", tmp_path, **names)
 
 
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [
+        ([1, 1.0, True, "1", " 1", "pos"], ["pos"] * 6),
+        ([0, -1, "-1", -1.0, None], ["neg", None, None, None, None]),
+        ([[[0, 1], [1]], [-1]], [[["neg", "pos"], ["pos"]], [None]]),
+    ],
+)
+def test_numbers_of_classes_in_all_forms(tmp_path, values, expected):
+    write_json(tmp_path / "dataset_infos.json", {"default": {"features": {"label": CLASSES}}})
+    path = lines(tmp_path / "train.jsonl", *({"text": "a", "label": value} for value in values))
+    assert [row["label"] for _, row in open_rows(path, form="datasets").rows] == expected
+
+
+@pytest.mark.parametrize("value", [2, -2, 0.5, "a", {}, [[3]], float("inf")])
+def test_numbers_of_no_class_are_refused(tmp_path, value):
+    write_json(tmp_path / "dataset_infos.json", {"default": {"features": {"label": CLASSES}}})
+    path = lines(tmp_path / "train.jsonl", {"text": "a", "label": value})
+    with pytest.raises(DataError, match=r"train\.jsonl, line 1: 'label' is .*, and the data set has 2 classes"):
+        list(open_rows(path, form="datasets").rows)
+
+
 SPANS = [CharSpan(0, 11, "PER"), CharSpan(20, 25, "LOC")]
 PREDICTED = [
     PredictedRow({"text": TEXT, "n": 1}, TEXT, spans=SPANS, tokens=word_bounds(TEXT)),
