@@ -99,7 +99,7 @@ def test_label_studio_pairs_and_ratings(tmp_path):
             "id": n,
             "data": {"a": f"x{n}", "b": f"y{n}"},
             "annotations": [
-                {"result": [result("pairwise", "better", selected=side), result("rating", "stars", rating=4 - 2 * n)]}
+                {"result": [result("pairwise", "better", selected=side), result("rating", "stars", rating=(4, "2")[n])]}
             ],
         }
         for n, side in enumerate(("left", "right"))
@@ -348,6 +348,13 @@ HTML = {"start": "/p[1]/text()[1]", "end": "/p[1]/text()[1]", "startOffset": 0, 
         ("label-studio", [label_studio_task(1, "ab") | {"data": 3}], r"a, task 1: no 'data' \(an object\)"),
         ("doccano", {"text": "a"}, r"a, line 1: has neither 'label' nor 'entities'; export as JSONL"),
         ("doccano", {"text": "a", "label": [[0, 1]]}, r"a, line 1: the label \[0, 1\] is not \[start, end, label\]"),
+        (
+            "label-studio",
+            [label_studio_task(1, "ab", result("number", "x", number="4 {of} 5"))],
+            r"a, task 1: 'number' is '4 \{of\} 5', not a number",
+        ),
+        ("doccano", {"text": 1234, "label": [[0, 300, "A"]]}, r"a, line 1: no text \('text'\), whose spans are listed"),
+        ("doccano", {"entities": []}, r"a, line 1: no text \('text'\), whose spans are listed"),
         ("prodigy", {"text": "a", "answer": "yes"}, r"a, line 1: the answer is 'yes', expected one of accept"),
         ("prodigy", {"answer": "accept", "spans": []}, r"a, line 1: no 'text' \(text\)"),
         (

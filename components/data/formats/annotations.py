@@ -185,7 +185,7 @@ def _label_studio(task: Any, skipped: Counter[str]) -> Annotated | str:
             continue
         value = member(result, "value", dict)
         if kind in ("rating", "number"):
-            record.chosen[control] = float(member(value, kind, int | float))
+            record.chosen[control] = _number(member(value, kind, int | float | str), kind)
         elif kind in _CHOSEN:
             content = member(value, _CHOSEN[kind], list | str)
             # A choice of a taxonomy is the path to it.
@@ -222,7 +222,10 @@ def _doccano(row: Row, skipped: Counter[str]) -> Annotated | str:
         raise DataError(f"has neither {LABEL!r} nor 'entities'; export as JSONL")
     labels = chosen_cats(row[name]) if isinstance(row[name], dict) else row[name]
     labels = labels if isinstance(labels, list) else [labels]
-    if name == "entities" or not labels or any(isinstance(label, list | dict) for label in labels):
+    are_spans = name == "entities" or any(isinstance(label, list | dict) for label in labels)
+    if are_spans and not isinstance(record.data[TEXT], str):
+        raise DataError(f"no text ({TEXT!r}), whose spans are listed")
+    if are_spans or not labels:
         record.spans[LABEL] = _spans(labels)
     if not labels or LABEL not in record.spans:
         record.chosen[LABEL] = [str(label) for label in labels]
@@ -282,6 +285,13 @@ def _spans(entries: Iterable[Any]) -> list[CharSpan]:
             raise DataError(f"the label {json.dumps(entry)[:60]} is not [start, end, label]", do="export as JSONL")
         spans += [CharSpan(*span) for span in given]
     return spans
+
+
+def _number(value: float | str, kind: str) -> float:
+    try:
+        return float(value)
+    except ValueError as error:
+        raise DataError(f"{kind!r} is {value!r:.40}, not a number; correct it") from error
 
 
 def _labelled_span(value: Row, kind: str) -> CharSpan:
