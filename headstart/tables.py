@@ -158,10 +158,10 @@ def parsed(table: Table, task_io: TaskIO, columns: Mapping[str, str]) -> list[Fi
             fields = task_io.parse(values := dict(zip(columns, row, strict=True)))
         except WrongValueError as error:
             where = table.place(number) + f", column {columns[error.name]!r}" * table.is_named
-            raise InputError(
-                f"{where}: {error.what} ({values[error.name]!r:.40}); convert it, for example with astype(str), or "
-                "leave the row out"
-            ) from error
+            what, *expected = error.what.split(", expected ", 1)
+            what = ", expected ".join((f"{what} ({values[error.name]!r:.40})", *expected))
+            do = "convert it, for example with astype(str), or leave the row out"
+            raise InputError(what, where=where, do=do) from error
         if fields is not None and (what := not_read(fields)):
             raise InputError(f"{table.place(number)}: {what}")
         inputs.append(fields)

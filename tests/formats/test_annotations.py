@@ -371,8 +371,11 @@ def test_bad_records_are_named(tmp_path, form, content, message):
 
 def test_a_control_that_does_not_exist_is_named(tmp_path):
     path = write_json(tmp_path / "a", [label_studio_task(1, "a", choices("x"))])
-    with pytest.raises(DataError, match=r"a: no column 'sentimnt'; did you mean 'sentiment'"):
+    with pytest.raises(
+        DataError, match=r"a, task 1: no column or control 'sentimnt'; did you mean 'sentiment'\?; name it"
+    ):
         columns("label-studio", path, "text", "sentimnt")
+    assert columns("label-studio", write_json(tmp_path / "b", [{"id": 1, "data": {}, "annotations": []}]), "text") == []
 
 
 def test_formats_are_recognised_by_their_content(tmp_path):

@@ -98,8 +98,8 @@ def read_annotated(file: Rows) -> Numbered:
     of the text and of the control of its spans. Otherwise rows have all columns, and of spans `words` and `tags`.
 
     Raises:
-        DataError: a record is not the tool's (line or task), or a text has several labels and `layout.nested` is not
-            set.
+        DataError: a record is not the tool's (line or task), a column occurs in no record, or a text has several labels
+            and `layout.nested` is not set.
     """
     asked, skipped, records = file.columns, file.reading.skipped, _records(file)
     tagged = file.layout.tagged if asked else any(any(record.spans.values()) for record in records.values())
@@ -125,9 +125,14 @@ def read_annotated(file: Rows) -> Numbered:
         else:
             rows[number] = dict.fromkeys(asked or ()) | dict(record.data) | values
     names = dict.fromkeys(name for row in rows.values() for name in row)
-    named = (name for each in records.values() for name in (*each.data, *each.chosen)) if asked else ()
-    # A control without an annotation in any record is no column.
-    file.names = [*dict.fromkeys(named), LABEL, *(asked or () if tagged else ())] if asked else [*names]
+    if asked and records:
+        known = dict.fromkeys(name for each in records.values() for name in (*each.data, *each.chosen))
+        # A control without an annotation in any record is no column.
+        if absent := [name for name in asked if not tagged and name not in known and name != LABEL]:
+            what = f"no column or control {absent[0]!r}{nearest(absent[0], map(str, known))}"
+            raise DataError(what, where=file.at(next(iter(records))), key="params.yaml", do="name it in {key}")
+        names = known | dict.fromkeys([LABEL, *asked])
+    file.names = [*names]
     yield from rows.items()
 
 
