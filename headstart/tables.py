@@ -76,12 +76,13 @@ def read_table(data: Data) -> Table:
         return _read_file(Path(data))
     data = list(data) if isinstance(data, Iterator) else data
     said, columns = "", _columns_of(data)
+    is_named = not isinstance(data, pd.Series | np.ndarray)
     if columns is None and isinstance(data, Mapping | Sequence) and not isinstance(data, bytes):
         rows, _, said = rows_of(dict(data) if isinstance(data, Mapping) else list(data))
         if isinstance(rows, Mapping):
             return read_table(pd.DataFrame(rows))
-        columns = {INPUT: rows}
-        if rows and all(isinstance(row, Mapping) for row in rows):
+        columns, is_named = {INPUT: rows}, bool(rows) and all(isinstance(row, Mapping) for row in rows)
+        if is_named:
             columns = {name: [row.get(name) for row in rows] for name in dict.fromkeys(n for row in rows for n in row)}
     if columns is None:
         raise InputError(
@@ -93,8 +94,7 @@ def read_table(data: Data) -> Table:
     if index is not None and not (isinstance(index, pd.RangeIndex) and index.start == 0 and index.step == 1):
         further["place"] = lambda number: f"row {number} (index {index[number]!r})"
     values = {name: [*map(_value, values)] for name, values in columns.items()}
-    source = f"the {type(data).__name__}"
-    return Table(values, index=index, source=source, is_named=[*values] != [INPUT], **further)
+    return Table(values, index=index, source=f"the {type(data).__name__}", is_named=is_named, **further)
 
 
 def _columns_of(data: Any) -> dict[str, list[Any]] | None:
@@ -114,7 +114,7 @@ def _columns_of(data: Any) -> dict[str, list[Any]] | None:
         return {str(name): column.to_pylist() for name, column in zip(table.column_names, table.columns, strict=True)}
     if not isinstance(data, pd.Series | np.ndarray):
         return None
-    if data.ndim == 2 and data.shape[1] <= 2:
+    if data.ndim == 2 and 1 <= data.shape[1] <= 2:
         rows = data.tolist()
         return {INPUT: [tuple(row) if len(row) == 2 else row[0] for row in rows]}
     if data.ndim != 1:
@@ -158,10 +158,10 @@ def parsed(table: Table, task_io: TaskIO, columns: Mapping[str, str]) -> list[Fi
             fields = task_io.parse(values := dict(zip(columns, row, strict=True)))
         except WrongValueError as error:
             where = table.place(number) + f", column {columns[error.name]!r}" * table.is_named
-            raise InputError(
-                f"{where}: {error.what} ({values[error.name]!r:.40}); convert it, for example with astype(str), or "
-                "leave the row out"
-            ) from error
+            what, *expected = error.what.split(", expected ", 1)
+            what = ", expected ".join((f"{what} ({values[error.name]!r:.40})", *expected))
+            do = "convert it, for example with astype(str), or leave the row out"
+            raise InputError(what, where=where, do=do) from error
         if fields is not None and (what := not_read(fields)):
             raise InputError(f"{table.place(number)}: {what}")
         inputs.append(fields)

@@ -53,6 +53,17 @@ def test_tables(data):
     assert targets_of(read) == list(LABELS)
 
 
+@pytest.mark.parametrize(
+    "make", [pd.DataFrame, pa.table, dict, lambda columns: pd.DataFrame(columns).to_dict("records")]
+)
+def test_a_column_that_is_called_input(make):
+    data = make({"input": list(TEXTS)})
+    assert read_table(data).is_named and not read_table(list(TEXTS)).is_named
+    read = task(data, text="input", label=list(LABELS))
+    assert [fields[0] for fields in read.fields] == list(TEXTS)
+    assert read_unlabelled(data, read) == [(text,) for text in TEXTS]
+
+
 def test_dates_and_decimal_numbers_are_no_obstacle(tmp_path):
     further = {"date": pd.Timestamp("2024-01-02"), "price": Decimal("1.5"), "raw": b"x", "after": pd.Timedelta(days=1)}
     frame = pd.DataFrame({"text": TEXTS, "mood": LABELS}).assign(**further)
@@ -126,6 +137,7 @@ def test_a_space_or_another_unicode_form_makes_no_class():
         ({"label": "mood"}, "no column 'mood'"),
         ({"data": "this is one text, not a file"}, "does not exist; to pass one text, put it in a list"),
         ({"data": "long " * 1000}, "does not exist; to pass one text, put it in a list"),
+        ({"data": np.empty((3, 0))}, "data: an array of shape (3, 0); expected (N,) texts or (N, 2) pairs of texts"),
         ({"data": 5}, "data: int is not supported; give a DataFrame"),
     ],
 )

@@ -16,7 +16,10 @@ from components.cli import main as cli
 from components.core.environment import who
 from components.core.errors import DataError
 from components.data.checks import record
+from components.data.checks.measure import corpus_unit
 from components.pipeline.running import run_stage
+from components.settings.cluster import ClusterSettings
+from components.settings.data import CorpusSource
 from components.settings.loading import load_params
 
 ROOT = Path(__file__).parents[2]
@@ -322,3 +325,11 @@ def test_random_resamples_of_the_data_raise_no_alarm(project, kept):
             f"params.yaml: ok\nt train: {rows} rows, 400 before\n"
             "data: ok; 5 inputs compared with their last accepted versions\n"
         )
+
+
+def test_files_of_two_folders_with_the_same_name_and_content(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for folder in ("a", "b"):
+        write(tmp_path / "raw" / folder / "x.jsonl", [{"text": text} for text in texts(2)])
+    unit = corpus_unit("domain", CorpusSource(path="raw"), cluster=ClusterSettings())
+    assert (unit.statistics["rows"], [name for name, _, _ in unit.parts]) == (4, ["x.jsonl", "x.jsonl"])

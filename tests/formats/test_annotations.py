@@ -99,7 +99,7 @@ def test_label_studio_pairs_and_ratings(tmp_path):
             "id": n,
             "data": {"a": f"x{n}", "b": f"y{n}"},
             "annotations": [
-                {"result": [result("pairwise", "better", selected=side), result("rating", "stars", rating=4 - 2 * n)]}
+                {"result": [result("pairwise", "better", selected=side), result("rating", "stars", rating=(4, "2")[n])]}
             ],
         }
         for n, side in enumerate(("left", "right"))
@@ -215,6 +215,28 @@ def test_a_repository_of_parquet_and_csv_files(tmp_path, described):
         read("classification", tmp_path, **names)
 
 
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [
+        ([1, 1.0, True, "1", " 1", "pos"], ["pos"] * 6),
+        ([0, -1, "-1", -1.0, None], ["neg", None, None, None, None]),
+        ([[[0, 1], [1]], [-1]], [[["neg", "pos"], ["pos"]], [None]]),
+    ],
+)
+def test_numbers_of_classes_in_all_forms(tmp_path, values, expected):
+    write_json(tmp_path / "dataset_infos.json", {"default": {"features": {"label": CLASSES}}})
+    path = lines(tmp_path / "train.jsonl", *({"text": "a", "label": value} for value in values))
+    assert [row["label"] for _, row in open_rows(path, form="datasets").rows] == expected
+
+
+@pytest.mark.parametrize("value", [2, -2, 0.5, "a", {}, [[3]], float("inf")])
+def test_numbers_of_no_class_are_refused(tmp_path, value):
+    write_json(tmp_path / "dataset_infos.json", {"default": {"features": {"label": CLASSES}}})
+    path = lines(tmp_path / "train.jsonl", {"text": "a", "label": value})
+    with pytest.raises(DataError, match=r"train\.jsonl, line 1: 'label' is .*, and the data set has 2 classes"):
+        list(open_rows(path, form="datasets").rows)
+
+
 SPANS = [CharSpan(0, 11, "PER"), CharSpan(20, 25, "LOC")]
 PREDICTED = [
     PredictedRow({"text": TEXT, "n": 1}, TEXT, spans=SPANS, tokens=word_bounds(TEXT)),
@@ -290,6 +312,9 @@ def test_words_and_what_spans_cover():
     )
 
 
+HTML = {"start": "/p[1]/text()[1]", "end": "/p[1]/text()[1]", "startOffset": 0, "endOffset": 3}
+
+
 @pytest.mark.parametrize(
     ("form", "content", "message"),
     [
@@ -302,8 +327,13 @@ def test_words_and_what_spans_cover():
         ),
         (
             "label-studio",
-            [label_studio_task(1, "ab", result("hypertextlabels", "x", start="/p", end="/p", hypertextlabels=["X"]))],
-            r"a, task 1: the label .* is not \[start, end, label\]; label the characters of a plain text, not of HTML",
+            [label_studio_task(1, "ab", result("hypertextlabels", "x", **HTML, hypertextlabels=["X"]))],
+            r"a, task 1: spans of HTML are named by paths, not by characters; annotate plain text",
+        ),
+        (
+            "label-studio",
+            [{"id": 1, "text": "ab", "x": [{"start": 0, "end": 1, "labels": []}]}],
+            r"a, task 1: a span has no label; label it or remove it",
         ),
         (
             "label-studio",
@@ -318,8 +348,20 @@ def test_words_and_what_spans_cover():
         ("label-studio", [label_studio_task(1, "ab") | {"data": 3}], r"a, task 1: no 'data' \(an object\)"),
         ("doccano", {"text": "a"}, r"a, line 1: has neither 'label' nor 'entities'; export as JSONL"),
         ("doccano", {"text": "a", "label": [[0, 1]]}, r"a, line 1: the label \[0, 1\] is not \[start, end, label\]"),
+        (
+            "label-studio",
+            [label_studio_task(1, "ab", result("number", "x", number="4 {of} 5"))],
+            r"a, task 1: 'number' is '4 \{of\} 5', not a number",
+        ),
+        ("doccano", {"text": 1234, "label": [[0, 300, "A"]]}, r"a, line 1: no text \('text'\), whose spans are listed"),
+        ("doccano", {"entities": []}, r"a, line 1: no text \('text'\), whose spans are listed"),
         ("prodigy", {"text": "a", "answer": "yes"}, r"a, line 1: the answer is 'yes', expected one of accept"),
         ("prodigy", {"answer": "accept", "spans": []}, r"a, line 1: no 'text' \(text\)"),
+        (
+            "prodigy",
+            {"text": "ab", "spans": [{"token_start": 0, "token_end": 1, "label": "A"}]},
+            r"a, line 1: no 'start' \(a number\)",
+        ),
     ],
 )
 def test_bad_records_are_named(tmp_path, form, content, message):
@@ -329,8 +371,11 @@ def test_bad_records_are_named(tmp_path, form, content, message):
 
 def test_a_control_that_does_not_exist_is_named(tmp_path):
     path = write_json(tmp_path / "a", [label_studio_task(1, "a", choices("x"))])
-    with pytest.raises(DataError, match=r"a: no column 'sentimnt'; did you mean 'sentiment'"):
+    with pytest.raises(
+        DataError, match=r"a, task 1: no column or control 'sentimnt'; did you mean 'sentiment'\?; name it"
+    ):
         columns("label-studio", path, "text", "sentimnt")
+    assert columns("label-studio", write_json(tmp_path / "b", [{"id": 1, "data": {}, "annotations": []}]), "text") == []
 
 
 def test_formats_are_recognised_by_their_content(tmp_path):

@@ -246,7 +246,7 @@ def test_invalid_utf8_in_parquet_is_replaced_and_counted(tmp_path):
     path, reading = table(tmp_path / "a.parquet", text=text, list=pa.array([["x"]] * 3)), Reading()
     assert columns("parquet", path, "text", reading=reading) == [("fine",), ("caf\ufffd",), (None,)]
     assert (reading.bad_bytes, reading.bad_lines) == (1, 1)
-    with pytest.raises(DataError, match=r"a\.parquet: column 'text' has text that is not valid UTF-8"):
+    with pytest.raises(DataError, match=rf"^{path}: column 'text' has text that is not valid UTF-8"):
         columns("parquet", path, "text", nested=True)
 
 
@@ -338,7 +338,9 @@ CLASS = {"names": ["O", "B-per"], "_type": "ClassLabel"}
 @pytest.mark.parametrize(
     ("values", "feature", "expected"),
     [
-        ([0, 1, -1, None, 2], CLASS, ["O", "B-per", None, None, "2"]),
+        ([0, 1, -1, None, 2, -7], CLASS, ["O", "B-per", None, None, "2", None]),
+        ([True, False], CLASS, ["B-per", "O"]),
+        ([[[0, 1], [1]], None], {"feature": CLASS, "_type": "Sequence"}, [[["O", "B-per"], ["B-per"]], None]),
         ([[0, 1], [], None], {"feature": CLASS, "_type": "Sequence"}, [["O", "B-per"], [], None]),
         ([[1]], {"feature": CLASS, "_type": "List"}, [["B-per"]]),
         ([1, 0], {"dtype": "int64", "_type": "Value"}, [1, 0]),
@@ -356,6 +358,13 @@ def test_numbers_of_classes_are_read_as_names(tmp_path, values, feature, expecte
     assert [label for label, _ in columns("parquet", path, "label", "text", nested=True)] == expected
     pq.write_table(data.replace_schema_metadata({"huggingface": "no JSON"}), path)
     assert [row["label"] for _, row in open_rows(path).rows] == values
+
+
+def test_numbers_of_classes_are_whole(tmp_path):
+    info, path = json.dumps({"info": {"features": {"label": CLASS}}}), tmp_path / "a.parquet"
+    pq.write_table(pa.table({"label": [1.0]}).replace_schema_metadata({"huggingface": info}), path)
+    with pytest.raises(DataError, match=r"a\.parquet: .*float"):
+        list(open_rows(path).rows)
 
 
 def test_a_stream_of_arrow_is_named(tmp_path):

@@ -1,4 +1,5 @@
 import gzip
+import zipfile
 from pathlib import Path
 
 import pyarrow as pa
@@ -92,6 +93,18 @@ def test_truncated_files_name_the_last_good_line(tmp_path, suffix):
     path.write_bytes(b"this is not compressed at all")
     with pytest.raises(DataError, match="after line 0: damaged or truncated"):
         read(path)
+
+
+def test_an_archive_with_a_password_is_to_be_unpacked(tmp_path):
+    with zipfile.ZipFile(tmp_path / "a.zip", "w") as archive:
+        archive.writestr("a.txt", "one\n")
+    data = bytearray((tmp_path / "a.zip").read_bytes())
+    # The flag of encryption in both headers.
+    data[6] |= 1
+    data[data.index(b"PK\1\2") + 8] |= 1
+    (tmp_path / "a.zip").write_bytes(data)
+    with pytest.raises(DataError, match=r"a\.zip, after line 0: .*encrypted.*; copy it again, or unpack it$"):
+        read(tmp_path / "a.zip")
 
 
 @pytest.mark.parametrize("end", ["\nlast\n", ""])

@@ -214,6 +214,14 @@ def test_long_texts_are_read_in_windows_and_the_share_that_is_cut_is_named(tmp_p
     assert re.search(r"max_length: 1024 +# pieces of a text, estimated from characters\n    chunk: 256 ", base)
 
 
+def test_a_name_with_another_separator_of_lines_is_in_one_line(tmp_path):
+    task = {"path": str(tmp_path), "train": write(tmp_path, "classification").name, "dev": None, "test": None}
+    facts = facts_of(TaskSource.model_validate(task))
+    text = Proposal("mood", task | {"label": "m\u2028\u0085d"}, facts, others=["a\x0bb"]).text()
+    (line,) = (line for line in text.split("\n") if line.startswith("      label:"))
+    assert re.fullmatch('      label: "m\u2028\u0085d" +# column of the label; or a\x0bb', line)
+
+
 def test_only_heads_of_an_encoder_with_a_large_table_are_trained(tmp_path):
     file = write(tmp_path, "classification")
     task = {"path": str(tmp_path), "train": file.name, "dev": None, "test": None}

@@ -295,7 +295,7 @@ def test_missing_texts_have_no_prediction(fitted):
             r"looks like a label \(columns: 'a', 'b', 'c'\); name it with label=",
         ),
         ({"text": ["a", None], "label": ["x", "y"]}, {}, r"1 labelled row"),
-        ({"text": ["a", 5], "label": ["x", "y"]}, {}, r"row 1, column 'text': is int, expected text \(5\)"),
+        ({"text": ["a", 5], "label": ["x", "y"]}, {}, r"row 1, column 'text': is int \(5\), expected text; convert"),
         ({"text": ["a", "b"], "label": ["x", "x"]}, {}, r"only one class \('x'\)"),
         ({"text": ["a", "b"], "label": ["x", None]}, {}, r"1 labelled row"),
         (

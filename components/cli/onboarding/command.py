@@ -120,7 +120,7 @@ class Proposal:
         """The content of params.yaml; comments begin in one column."""
         head = f"# {self.name}: {self.facts.kind}, language {self.facts.language}, written by headstart init.\n"
         lines = [head + "# Every other key has a default: headstart check --settings", *self._data(), self._models()]
-        parts = (line.partition("\t") for line in "\n".join(lines).splitlines())
+        parts = (line.partition("\t") for line in "\n".join(lines).split("\n"))
         return "".join((f"{key.ljust(_COLUMN)} # {why}" if why else key) + "\n" for key, _, why in parts)
 
     def _data(self) -> Iterator[str]:

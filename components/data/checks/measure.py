@@ -166,11 +166,11 @@ def measure_file(item: MeasuredFile, key: str, work: Work) -> Facts:
 def corpus_unit(name: str, source: CorpusSource | ParallelSource, *, cluster: ClusterSettings) -> Unit:
     settings, paths = source.model_dump_json(), raw_files(Path(source.path))[0]
     digests = kept_digests(paths)
-    # The name is part of the positions.
-    files = {
-        digest_of("statistics", VERSION, path.name, each, settings): path
-        for path, each in zip(paths, digests, strict=True)
-    }
+    # The name is part of the positions. Files of different folders may have the same name and content.
+    keys = [
+        digest_of("statistics", VERSION, path.name, each, settings) for path, each in zip(paths, digests, strict=True)
+    ]
+    files = dict(zip(keys, paths, strict=True))
 
     def measured(missing: Sequence[str]) -> list[Facts]:
         size = sum(files[key].stat().st_size for key in missing)
@@ -182,7 +182,7 @@ def corpus_unit(name: str, source: CorpusSource | ParallelSource, *, cluster: Cl
 
     statistics = _kept(files, measured)
     # Twelve digits suffice to tell files apart.
-    parts = [(path.name, each[:12], statistics[key]) for (key, path), each in zip(files.items(), digests, strict=True)]
+    parts = [(path.name, each[:12], statistics[key]) for key, path, each in zip(keys, paths, digests, strict=True)]
     digest = digest_text("".join(digests) + settings)
     return Unit(name, source.path, digest, combine([each for _, _, each in parts]), parts=parts)
 

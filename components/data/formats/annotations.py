@@ -98,8 +98,8 @@ def read_annotated(file: Rows) -> Numbered:
     of the text and of the control of its spans. Otherwise rows have all columns, and of spans `words` and `tags`.
 
     Raises:
-        DataError: a record is not the tool's (line or task), or a text has several labels and `layout.nested` is not
-            set.
+        DataError: a record is not the tool's (line or task), a column occurs in no record, or a text has several labels
+            and `layout.nested` is not set.
     """
     asked, skipped, records = file.columns, file.reading.skipped, _records(file)
     tagged = file.layout.tagged if asked else any(any(record.spans.values()) for record in records.values())
@@ -125,9 +125,14 @@ def read_annotated(file: Rows) -> Numbered:
         else:
             rows[number] = dict.fromkeys(asked or ()) | dict(record.data) | values
     names = dict.fromkeys(name for row in rows.values() for name in row)
-    named = (name for each in records.values() for name in (*each.data, *each.chosen)) if asked else ()
-    # A control without an annotation in any record is no column.
-    file.names = [*dict.fromkeys(named), LABEL, *(asked or () if tagged else ())] if asked else [*names]
+    if asked and records:
+        known = dict.fromkeys(name for each in records.values() for name in (*each.data, *each.chosen))
+        # A control without an annotation in any record is no column.
+        if absent := [name for name in asked if not tagged and name not in known and name != LABEL]:
+            what = f"no column or control {absent[0]!r}{nearest(absent[0], map(str, known))}"
+            raise DataError(what, where=file.at(next(iter(records))), key="params.yaml", do="name it in {key}")
+        names = known | dict.fromkeys([LABEL, *asked])
+    file.names = [*names]
     yield from rows.items()
 
 
@@ -185,7 +190,7 @@ def _label_studio(task: Any, skipped: Counter[str]) -> Annotated | str:
             continue
         value = member(result, "value", dict)
         if kind in ("rating", "number"):
-            record.chosen[control] = float(member(value, kind, int | float))
+            record.chosen[control] = _number(member(value, kind, int | float | str), kind)
         elif kind in _CHOSEN:
             content = member(value, _CHOSEN[kind], list | str)
             # A choice of a taxonomy is the path to it.
@@ -194,7 +199,7 @@ def _label_studio(task: Any, skipped: Counter[str]) -> Annotated | str:
                 for item in (content if isinstance(content, list) else [content])
             ]
         elif kind in ("labels", "hypertextlabels"):
-            record.spans[control] = record.spans.get(control, []) + _spans([value | {"labels": value.get(kind)}])
+            record.spans.setdefault(control, []).append(_labelled_span(value, kind))
             record.objects[control] = str(result.get("to_name", TEXT))
     return record
 
@@ -204,7 +209,7 @@ def _minimal(task: Row) -> Annotated:
     record = Annotated(task)
     for name, value in task.items():
         if isinstance(value, list) and value and all(isinstance(item, dict) and "start" in item for item in value):
-            record.spans[name] = _spans(item for item in value if "labels" in item)
+            record.spans[name] = [_labelled_span(item, "labels") for item in value if "labels" in item]
         elif isinstance(value, dict) and isinstance(value.get("choices"), list):
             record.chosen[name] = [str(label) for label in value["choices"]]
         elif isinstance(value, str) and name not in (TEXT, "created_at", "updated_at"):
@@ -222,7 +227,10 @@ def _doccano(row: Row, skipped: Counter[str]) -> Annotated | str:
         raise DataError(f"has neither {LABEL!r} nor 'entities'; export as JSONL")
     labels = chosen_cats(row[name]) if isinstance(row[name], dict) else row[name]
     labels = labels if isinstance(labels, list) else [labels]
-    if name == "entities" or not labels or any(isinstance(label, list | dict) for label in labels):
+    are_spans = name == "entities" or any(isinstance(label, list | dict) for label in labels)
+    if are_spans and not isinstance(record.data[TEXT], str):
+        raise DataError(f"no text ({TEXT!r}), whose spans are listed")
+    if are_spans or not labels:
         record.spans[LABEL] = _spans(labels)
     if not labels or LABEL not in record.spans:
         record.chosen[LABEL] = [str(label) for label in labels]
@@ -244,7 +252,7 @@ def _prodigy(row: Row, skipped: Counter[str], *, is_binary: bool = False) -> Ann
     if (tokens := row.get("tokens")) is not None:
         record.tokens = [(member(token, "start", int), member(token, "end", int)) for token in tokens]
     if "spans" in row or (tokens is not None and "options" not in row and LABEL not in row):
-        record.spans[LABEL] = _spans({LABEL: LABEL} | span for span in row.get("spans") or ())
+        record.spans[LABEL] = [_char_span(span) for span in row.get("spans") or ()]
     if "options" in row or "accept" in row:
         # Ids that are numbers stand for the text of the option.
         options = {item.get("id"): item.get("text") for item in row.get("options") or () if isinstance(item, dict)}
@@ -275,16 +283,36 @@ def _with_meta(row: Row) -> Row:
 
 
 def _spans(entries: Iterable[Any]) -> list[CharSpan]:
+    """The spans of doccano, in all its layouts."""
     spans = []
     for entry in entries:
-        if isinstance(entry, dict) and isinstance(entry.get("labels"), list):
-            entry = entry | {"labels": entry["labels"][:1]}
         if not (given := spans_in(entry)):
-            what = f"the label {json.dumps(entry)[:60]} is not [start, end, label]"
-            raise DataError(what, do="label the characters of a plain text, not of HTML, and export again")
-        stored = entry.get("text") if isinstance(entry, dict) and isinstance(entry.get("text"), str) else None
-        spans += [CharSpan(*span, stored) for span in given]
+            raise DataError(f"the label {json.dumps(entry)[:60]} is not [start, end, label]", do="export as JSONL")
+        spans += [CharSpan(*span) for span in given]
     return spans
+
+
+def _number(value: float | str, kind: str) -> float:
+    try:
+        return float(value)
+    except ValueError as error:
+        raise DataError(f"{kind!r} is {value!r:.40}, not a number; correct it") from error
+
+
+def _labelled_span(value: Row, kind: str) -> CharSpan:
+    """A span of Label Studio, whose labels are in the member `kind`."""
+    if not (labels := member(value, kind, list)):
+        raise DataError("a span has no label", do="label it or remove it")
+    # Offsets of spans of HTML count the characters of a node.
+    if isinstance(value.get("start"), str) or isinstance(value.get("end"), str):
+        raise DataError("spans of HTML are named by paths, not by characters", do="annotate plain text")
+    return _char_span(value, labels[0])
+
+
+def _char_span(value: Any, label: object = None) -> CharSpan:
+    start, end = (member(value, name, int) for name in ("start", "end"))
+    stored, label = value.get("text"), value.get(LABEL, LABEL) if label is None else label
+    return CharSpan(start, end, str(label), stored if isinstance(stored, str) else None)
 
 
 def _checked(spans: Iterable[CharSpan], text: str) -> list[CharSpan]:

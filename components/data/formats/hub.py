@@ -6,7 +6,7 @@ Parquet files, in dataset_info.json or dataset_infos.json, or in the header of R
 """
 
 import json
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -19,7 +19,7 @@ from components.core.errors import ConfigError, DataError, nearest
 from components.data.formats.annotations import PredictedRow, write_annotated
 from components.data.formats.delimited import read_delimited
 from components.data.formats.jsontables import read_json, read_jsonl
-from components.data.formats.parquets import METADATA, Names, class_name, class_names, classes_of, read_parquet
+from components.data.formats.parquets import METADATA, Names, class_names, classes_of, read_parquet
 from components.data.formats.tables import PLAIN, Numbered, Rows, problem
 from components.data.formats.words import covered
 from components.settings.detection import INFO, INFOS, README, STATE, repository_header
@@ -50,14 +50,26 @@ def read_hub(file: Rows) -> Numbered:
     names: Names | None = None
     for place, row in read_parquet(file, files) if reader is None else reader(file):
         names = _names(file) if names is None else names
-        for column, classes in names.items():
-            if column in row:
-                value = class_name(row[column], classes)
-                if {*(value if isinstance(value, list) else [value])} - {*classes, None}:
-                    what = f"{column!r} is {row[column]!r}, and the data set has {len(classes)} classes; correct it"
-                    raise DataError(what, where=file.at(place))
-                row[column] = value
+        with problem(file.at(place)):
+            row |= {column: _name(row[column], classes, column) for column, classes in names.items() if column in row}
         yield place, row
+
+
+def _name(value: Any, names: Sequence[str], column: str) -> Any:
+    """The name of a number of a class, or of those in a list. -1, a row without a label, becomes null."""
+    if isinstance(value, list):
+        return [_name(each, names, column) for each in value]
+    if value is None or value in (UNLABELLED, str(UNLABELLED)):
+        return None
+    if isinstance(value, str) and value in names:
+        return value
+    try:
+        number = int(value)
+    except (TypeError, ValueError, OverflowError):
+        number = UNLABELLED
+    if not 0 <= number < len(names) or (isinstance(value, float) and value != number):
+        raise DataError(f"{column!r} is {value!r}, and the data set has {len(names)} classes; correct it")
+    return names[number]
 
 
 def tagging_columns(path: Path) -> tuple[str, str]:

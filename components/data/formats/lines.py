@@ -236,7 +236,8 @@ def _chunks(path: Path, reading: Reading) -> Iterator[bytes]:
     except (pa.ArrowException, zipfile.BadZipFile, OSError, RuntimeError) as error:
         kind = "damaged or truncated" if codec or is_zip else "cannot be read"
         reason = (str(error) or type(error).__name__).split("\n", 1)[0]
-        raise DataError(f"{path}, after line {lines_before}: {kind} ({reason}); copy it again") from error
+        do = "copy it again, or unpack it" if is_zip else "copy it again"
+        raise DataError(f"{path}, after line {lines_before}: {kind} ({reason}); {do}") from error
 
 
 def member_of(path: Path) -> str:

@@ -101,14 +101,15 @@ def _values(file: Rows, name: str, column: pa.Array) -> list[Any]:
     kind, nested = column.type, file.layout.nested
     binary = pa.types.is_binary(kind) or pa.types.is_large_binary(kind)
     if file.columns is not None and (binary or (pa.types.is_nested(kind) and not nested)):
-        raise DataError(f"{file.path}: column {name!r} is {kind}, not text; write it as a string column")
+        raise DataError(f"column {name!r} is {kind}, not text; write it as a string column", where=file.path)
     if not nested:
         column = column.cast(pa.string())
     try:
         values: list[Any] = column.to_pylist()
     except UnicodeDecodeError as error:
         if nested:
-            raise DataError(f"{file.path}: column {name!r} has text that is not valid UTF-8; convert it") from error
+            what = f"column {name!r} has text that is not valid UTF-8; convert it"
+            raise DataError(what, where=file.path) from error
         values = []
         for raw in column.cast(pa.binary()).to_pylist():
             text, bad = (None, 0) if raw is None else decode(raw)
@@ -146,23 +147,21 @@ def _classes(feature: Any) -> list[str]:
 
 
 def named(batch: pa.RecordBatch, names: Names) -> pa.RecordBatch:
-    """The batch with names of classes instead of numbers."""
+    """The batch with names of classes instead of numbers. A negative number, a row without a label, becomes null."""
     for place, column in enumerate(batch.schema.names):
         if column in names:
-            values = [class_name(value, names[column]) for value in batch.column(place).to_pylist()]
-            text = pa.string()
-            kind = pa.list_(text) if pa.types.is_nested(batch.schema.types[place]) else text
-            batch = batch.set_column(place, column, pa.array(values, kind))
+            values = [_named(value, names[column]) for value in batch.column(place).to_pylist()]
+            batch = batch.set_column(place, column, pa.array(values, _of_texts(batch.schema.types[place])))
     return batch
 
 
-def class_name(value: Any, names: Sequence[str]) -> Any:
-    """The name of a number of a class, or of those in a list. -1, a row without a label, becomes null; what is no
-    number of a class stays as text."""
+def _of_texts(kind: pa.DataType) -> pa.DataType:
+    return pa.list_(_of_texts(kind.field(0).type)) if pa.types.is_nested(kind) else pa.string()
+
+
+def _named(value: Any, names: Sequence[str]) -> Any:
     if isinstance(value, list):
-        return [class_name(each, names) for each in value]
-    if value is None or str(value) == "-1":
-        return None
-    number = str(value)
-    is_class = value not in names and number.isdecimal() and int(number) < len(names)
-    return names[int(number)] if is_class else number
+        return [_named(each, names) for each in value]
+    if not isinstance(value, int):
+        return value
+    return None if value < 0 else names[value] if value < len(names) else str(value)
