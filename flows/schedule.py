@@ -21,6 +21,9 @@ from flows.repository import STATE, find_root, read_locked, try_lock, write_lock
 from flows.server import ensured, server
 from flows.terminal import terminal
 
+#: Message with which Prefect's runner cancels its runs when it ends.
+SHUTDOWN = "Runner is shutting down."
+
 
 @dataclass(frozen=True)
 class Flags:
@@ -110,7 +113,8 @@ def serve(what: str, name: str, parameters: dict[str, Any], times: dict[str, Any
 
 def restart(deployment: Any) -> None:
     """Record that the runs in progress of a deployment were killed with its schedule, and plan a run if the last one
-    did not end: one that gets the signal of its schedule's end is crashed already."""
+    did not end: it crashed, or Prefect's runner cancelled it at the end of its schedule. One that a person cancelled is
+    not made up for."""
     from prefect.client.orchestration import get_client
     from prefect.client.schemas.filters import DeploymentFilter, FlowRunFilter
     from prefect.client.schemas.objects import StateType
@@ -127,6 +131,8 @@ def restart(deployment: Any) -> None:
         for run in left:
             client.set_flow_run_state(run.id, Crashed(message=KILLED), force=True)
         last = max((run for run in runs if run.start_time), key=lambda run: str(run.start_time), default=None)
-        if left or (last is not None and last.state_type == StateType.CRASHED):
+        state = last.state if last is not None else None
+        ended = state is not None and state.type == StateType.CANCELLED and state.message == SHUTDOWN
+        if left or ended or (state is not None and state.type == StateType.CRASHED):
             terminal.say("the last run did not end; running once now")
             client.create_flow_run_from_deployment(deployment)

@@ -18,7 +18,7 @@ import psutil
 import pytest
 from prefect.client.orchestration import get_client
 from prefect.deployments.runner import EntrypointType
-from prefect.states import Running
+from prefect.states import Cancelled, Running
 
 from components.core.errors import ConfigError
 from flows import processes, schedule
@@ -193,4 +193,18 @@ def test_a_run_that_was_killed_with_its_schedule_is_made_up_for(prefect_server, 
         # One that was crashed by itself.
         schedule.restart(deployment)
         assert "the last run did not end; running once now" in capsys.readouterr().out
+        client.delete_deployment(deployment)
+
+
+@pytest.mark.parametrize(("message", "again"), [("Runner is shutting down.", 1), ("by hand", 0)])
+def test_a_run_that_ended_with_its_schedule_is_made_up_for(message, again, prefect_server, capsys):
+    deployment = retrain.to_deployment(name="ended", entrypoint_type=EntrypointType.MODULE_PATH).apply()
+    with get_client(sync_client=True) as client:
+        run = client.create_flow_run_from_deployment(deployment)
+        client.set_flow_run_state(run.id, Running(), force=True)
+        client.set_flow_run_state(run.id, Cancelled(message=message), force=True)
+        schedule.restart(deployment)
+        assert capsys.readouterr().out.count("the last run did not end; running once now") == again
+        states = [each.state_type.value for each in client.read_flow_runs() if each.deployment_id == deployment]
+        assert sorted(states) == ["CANCELLED", *["SCHEDULED"] * again]
         client.delete_deployment(deployment)
