@@ -80,13 +80,13 @@ def _resolved(raw: dict[str, Any], path: Path) -> tuple[Params, Settings]:
     raw = _copied({name: section for name, section in localised(raw)[0].items() if section is not None})
     # Defaults are computed from values that are valid by themselves; a section that is null is empty.
     wrong = [each for each in _validated(raw)[1] if each.of_value]
-    for *places, key in {each.cut: None for each in wrong}:
-        section = raw
-        for place in places:
-            section = section[place]
-        del section[key]
     for each in wrong:
-        if each.of_section:
+        _cut(raw, each.cut)
+    refused = [each.cut for each in wrong if each.where[-1:] == [KEY]]
+    for each in wrong:
+        # A block whose name is refused stays away, and so does a list that holds what is no section.
+        named = all(isinstance(part, str) for part in each.where)
+        if each.of_section and named and not any(tuple(each.where[: len(name)]) == name for name in refused):
             _section(raw, each.where)
     wrong = [each for each in wrong if each.error["input"] is not None or not each.of_section]
     done = Settings(raw).complete(Path(path).resolve().parent)
@@ -110,6 +110,14 @@ def _copied(value: Any) -> Any:
 
 def _agree(one: Sequence[Any], other: Sequence[Any]) -> bool:
     return all(first == second for first, second in zip(one, other, strict=False))
+
+
+def _cut(raw: Any, keys: Sequence[Any]) -> None:
+    """Remove the value at some keys; there may be none, or it may be within a block that was removed before."""
+    for key in keys[:-1]:
+        raw = raw.get(key) if isinstance(raw, dict) else None
+    if keys and isinstance(raw, dict):
+        raw.pop(keys[-1], None)
 
 
 def _section(raw: dict[str, Any], keys: Sequence[Any]) -> dict[str, Any]:
