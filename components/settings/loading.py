@@ -287,7 +287,12 @@ def read_file(path: Path) -> dict[str, Any]:
     try:
         # From the file instead of its text: YAML's errors name it, with line and column.
         with Path(path).open(encoding="utf-8") as file:
-            raw = yaml.safe_load(file)
+            loader = yaml.SafeLoader(file)
+            node = loader.get_single_node()
+            # Before merge keys (`<<`) copy what aliases repeat.
+            if node is not None and _expanded(node, {}) > VALUES:
+                raise ConfigError(f"{path}: its aliases repeat more than {VALUES:,} values; write them out")
+            raw = None if node is None else loader.construct_document(node)
     except FileNotFoundError as error:
         raise ConfigError(
             f"{path}: does not exist; run from the project's folder, name it with --params, or write one with "
@@ -295,22 +300,19 @@ def read_file(path: Path) -> dict[str, Any]:
         ) from error
     except (yaml.YAMLError, UnicodeDecodeError, RecursionError) as error:
         raise ConfigError(f"{path}: not readable as YAML: {error}") from error
-    if _expanded(raw, {}) > VALUES:
-        raise ConfigError(f"{path}: its aliases repeat more than {VALUES:,} values; write them out")
     if not isinstance(raw, dict):
         raise ConfigError(f"{path}: expected sections (run, data, pretrain ...), found {type(raw).__name__}")
     return raw
 
 
-def _expanded(value: Any, sizes: dict[int, int]) -> int:
-    """The number of values in a value, those of aliases counted each time."""
-    inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else None
-    if inner is None:
-        return 1
-    if id(value) not in sizes:
-        sizes[id(value)] = 1  # of a value inside of itself
-        sizes[id(value)] = 1 + sum(_expanded(each, sizes) for each in inner)
-    return sizes[id(value)]
+def _expanded(node: yaml.Node, sizes: dict[int, int]) -> int:
+    """The number of values of a node, those of aliases counted each time."""
+    if id(node) not in sizes:
+        sizes[id(node)] = 1  # of a node inside of itself
+        inner = node.value if isinstance(node, yaml.CollectionNode) else ()
+        values = (each[1] if isinstance(each, tuple) else each for each in inner)
+        sizes[id(node)] = 1 + sum(_expanded(each, sizes) for each in values)
+    return sizes[id(node)]
 
 
 @dataclass
