@@ -6,6 +6,7 @@ import os
 import re
 import socket
 import time
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Annotated, Any
 
@@ -107,8 +108,19 @@ def serve(what: str, name: str, parameters: dict[str, Any], times: dict[str, Any
     # A killed schedule takes its runs with it (`flow_run.begin_scheduled`).
     os.environ[RUNNER] = str(os.getpid())
     options: dict[str, Any] = {"parameters": parameters, "entrypoint_type": EntrypointType.MODULE_PATH, **times}
+    pause("retrain" if what == "sync" else "sync", name)
     restart(flow.to_deployment(name=name, **options).apply())
     flow.serve(name=name, limit=1, pause_on_shutdown=False, print_starting_message=False, **options)
+
+
+def pause(what: str, name: str) -> None:
+    """Pause the deployment of a flow that a schedule of this name served before, so that no runs are planned that no
+    process executes."""
+    from prefect.client.orchestration import get_client
+    from prefect.exceptions import ObjectNotFound
+
+    with suppress(ObjectNotFound), get_client(sync_client=True) as client:
+        client.pause_deployment(client.read_deployment_by_name(f"{what}/{name}").id)
 
 
 def restart(deployment: Any) -> None:
