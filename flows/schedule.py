@@ -6,6 +6,7 @@ import os
 import re
 import socket
 import time
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Annotated, Any
 
@@ -20,6 +21,9 @@ from flows.flow_run import KILLED, MISSED, RUNNER
 from flows.repository import STATE, find_root, read_locked, try_lock, write_locked
 from flows.server import ensured, server
 from flows.terminal import terminal
+
+#: Message with which Prefect's runner cancels its runs when it ends.
+SHUTDOWN = "Runner is shutting down."
 
 
 @dataclass(frozen=True)
@@ -104,13 +108,25 @@ def serve(what: str, name: str, parameters: dict[str, Any], times: dict[str, Any
     # A killed schedule takes its runs with it (`flow_run.begin_scheduled`).
     os.environ[RUNNER] = str(os.getpid())
     options: dict[str, Any] = {"parameters": parameters, "entrypoint_type": EntrypointType.MODULE_PATH, **times}
+    pause("retrain" if what == "sync" else "sync", name)
     restart(flow.to_deployment(name=name, **options).apply())
     flow.serve(name=name, limit=1, pause_on_shutdown=False, print_starting_message=False, **options)
 
 
+def pause(what: str, name: str) -> None:
+    """Pause the deployment of a flow that a schedule of this name served before, so that no runs are planned that no
+    process executes."""
+    from prefect.client.orchestration import get_client
+    from prefect.exceptions import ObjectNotFound
+
+    with suppress(ObjectNotFound), get_client(sync_client=True) as client:
+        client.pause_deployment(client.read_deployment_by_name(f"{what}/{name}").id)
+
+
 def restart(deployment: Any) -> None:
     """Record that the runs in progress of a deployment were killed with its schedule, and plan a run if the last one
-    did not end: one that gets the signal of its schedule's end is crashed already."""
+    did not end: it crashed, or Prefect's runner cancelled it at the end of its schedule. One that a person cancelled is
+    not made up for."""
     from prefect.client.orchestration import get_client
     from prefect.client.schemas.filters import DeploymentFilter, FlowRunFilter
     from prefect.client.schemas.objects import StateType
@@ -127,6 +143,8 @@ def restart(deployment: Any) -> None:
         for run in left:
             client.set_flow_run_state(run.id, Crashed(message=KILLED), force=True)
         last = max((run for run in runs if run.start_time), key=lambda run: str(run.start_time), default=None)
-        if left or (last is not None and last.state_type == StateType.CRASHED):
+        state = last.state if last is not None else None
+        ended = state is not None and state.type == StateType.CANCELLED and state.message == SHUTDOWN
+        if left or ended or (state is not None and state.type == StateType.CRASHED):
             terminal.say("the last run did not end; running once now")
             client.create_flow_run_from_deployment(deployment)

@@ -94,12 +94,17 @@ def ensure() -> int:
 def ensured() -> Iterator[None]:
     """A block in which the user's own server is started again when it ends, and at whose end it runs: Prefect records
     the end of the flow run."""
-    ended = threading.Event()
+    ended, said = threading.Event(), set[str]()
 
     def keep() -> None:
         while not ended.wait(KEEP_S):
-            with contextlib.suppress(HeadstartError, OSError):  # the end of the block says it
+            try:
                 ensure()
+            except (HeadstartError, OSError) as error:  # the block goes on, and its end raises it
+                if str(error) not in said:
+                    said.add(str(error))
+                    with contextlib.suppress(OSError):  # of the output
+                        terminal.say(str(error), important=True)
 
     threading.Thread(target=keep, name="server", daemon=True).start()
     try:

@@ -82,3 +82,17 @@ def run(*arguments: str, folder: Path) -> set[str]:
         [sys.executable, "-c", SCRIPT, *arguments], cwd=folder, capture_output=True, text=True, check=True
     )
     return set(json.loads(done.stdout.splitlines()[-1]))
+
+
+@pytest.mark.parametrize(("verb", "code"), [("retrain", 74), ("schedule", 74), ("plan", 0), ("champion", 0)])
+def test_a_flow_whose_output_nobody_reads_does_not_end_as_if_it_were_done(verb, code):
+    script = f"""
+import sys
+from components.cli import entry
+def run(*arguments):
+    raise BrokenPipeError
+entry._run, sys.argv = run, ["headstart", {verb!r}]
+entry.main()
+"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (code, "")

@@ -25,11 +25,20 @@ def main() -> None:
     except BrokenPipeError:
         # The reader (head, less) has closed the pipe; the rest of the output is discarded.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        if _changes(*sys.argv[1:2]):
+            sys.exit(os.EX_IOERR)  # it has not done what it was asked for
     except Exception as error:
         if (message := of_machine(error)) is None:
             raise
         report(message)
         sys.exit(message.exit_code)
+
+
+def _changes(verb: str = "") -> bool:
+    """Whether a subcommand is a flow that changes something, rather than one whose output is all that it does."""
+    from components.cli.programs import FLOWS
+
+    return verb in FLOWS and verb != "plan"
 
 
 def _run(verb: str = "", *arguments: str) -> None:

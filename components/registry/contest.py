@@ -11,11 +11,13 @@ import json
 import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Final
 
+from pydantic import TypeAdapter
 from scipy import sparse
 
 from components.core import threads
@@ -414,13 +416,17 @@ def latency_of(registry: Registry, version: Version, classifier: Classifier, row
     candidate cannot be measured again until it is below the limit."""
     chosen = [rows[index] for index in spaced(len(rows), LATENCY_ROWS)]
     conditions = f"{len(chosen)} rows, {processor_name(Path('/proc/cpuinfo')) or 'unknown processor'}"
-    # Also what was measured since the version was read.
-    stored = json.loads(registry.get(version.name, version.number).tags.get(TAG, "{}"))
-    if conditions not in stored and chosen:
-        measured = measure_latency(classifier, chosen)
-        stored[conditions] = {"median": measured.median, "rounds": measured.rounds}
-        registry.set_tag(version, TAG, json.dumps(dict(list(stored.items())[-MOST_CONDITIONS:])))
-    return Latency(**stored[conditions], conditions=conditions) if conditions in stored else None
+    stored: dict[str, Any] = {}
+    with suppress(ValueError, KeyError, TypeError):  # of a damaged tag
+        # Also what was measured since the version was read.
+        stored = dict(json.loads(registry.get(version.name, version.number).tags.get(TAG, "{}")))
+        return TypeAdapter(Latency).validate_python({**stored[conditions], "conditions": conditions})
+    if not chosen:
+        return None
+    measured = measure_latency(classifier, chosen)
+    stored[conditions] = {"median": measured.median, "rounds": measured.rounds}
+    registry.set_tag(version, TAG, json.dumps(dict(list(stored.items())[-MOST_CONDITIONS:])))
+    return replace(measured, conditions=conditions)
 
 
 def measure_latency(classifier: Classifier, rows: Sequence[Fields]) -> Latency:

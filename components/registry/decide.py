@@ -53,10 +53,11 @@ from statistics import NormalDist
 from typing import Any, Final, Literal
 
 import numpy as np
-from pydantic import TypeAdapter
+from pydantic import TypeAdapter, ValidationError
 from scipy import sparse
 
 from components.core.artifacts import read_json
+from components.core.errors import ArtifactError
 from components.data.scoring import Scoring
 from components.data.scoring.base import title
 from components.data.scoring.intervals import (
@@ -365,9 +366,18 @@ class Decision:
 
 
 def read_decisions(path: Path) -> dict[str, Decision]:
-    """Task -> the last decision about its challenger, of a decision.json; empty if nothing was decided yet."""
-    stored = read_json(path, made_by="the stage promote", missing_ok=True).get("decisions", {})
-    return {task: Decision.of(decision) for task, decision in stored.items()}
+    """Task -> the last decision about its challenger, of a decision.json; empty if nothing was decided yet.
+
+    Raises:
+        ArtifactError: it is damaged, or another version of Headstart has written it.
+    """
+    made_by = "the stage promote"
+    stored = read_json(path, made_by=made_by, missing_ok=True).get("decisions", {})
+    try:
+        return {task: Decision.of(decision) for task, decision in stored.items()}
+    except (ValueError, TypeError, AttributeError) as error:
+        why = error.errors()[0]["msg"] if isinstance(error, ValidationError) else str(error)
+        raise ArtifactError(f"{path}: holds decisions that cannot be read ({why}); run {made_by} again") from error
 
 
 def decide(

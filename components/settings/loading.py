@@ -80,13 +80,13 @@ def _resolved(raw: dict[str, Any], path: Path) -> tuple[Params, Settings]:
     raw = _copied({name: section for name, section in localised(raw)[0].items() if section is not None})
     # Defaults are computed from values that are valid by themselves; a section that is null is empty.
     wrong = [each for each in _validated(raw)[1] if each.of_value]
-    for *places, key in {each.cut: None for each in wrong}:
-        section = raw
-        for place in places:
-            section = section[place]
-        del section[key]
     for each in wrong:
-        if each.of_section:
+        _cut(raw, each.cut)
+    refused = [each.cut for each in wrong if each.where[-1:] == [KEY]]
+    for each in wrong:
+        # A block whose name is refused stays away, and so does a list that holds what is no section.
+        named = all(isinstance(part, str) for part in each.where)
+        if each.of_section and named and not any(tuple(each.where[: len(name)]) == name for name in refused):
             _section(raw, each.where)
     wrong = [each for each in wrong if each.error["input"] is not None or not each.of_section]
     done = Settings(raw).complete(Path(path).resolve().parent)
@@ -110,6 +110,14 @@ def _copied(value: Any) -> Any:
 
 def _agree(one: Sequence[Any], other: Sequence[Any]) -> bool:
     return all(first == second for first, second in zip(one, other, strict=False))
+
+
+def _cut(raw: Any, keys: Sequence[Any]) -> None:
+    """Remove the value at some keys; there may be none, or it may be within a block that was removed before."""
+    for key in keys[:-1]:
+        raw = raw.get(key) if isinstance(raw, dict) else None
+    if keys and isinstance(raw, dict):
+        raw.pop(keys[-1], None)
 
 
 def _section(raw: dict[str, Any], keys: Sequence[Any]) -> dict[str, Any]:
@@ -279,7 +287,12 @@ def read_file(path: Path) -> dict[str, Any]:
     try:
         # From the file instead of its text: YAML's errors name it, with line and column.
         with Path(path).open(encoding="utf-8") as file:
-            raw = yaml.safe_load(file)
+            loader = yaml.SafeLoader(file)
+            node = loader.get_single_node()
+            # Before merge keys (`<<`) copy what aliases repeat.
+            if node is not None and _expanded(node, {}) > VALUES:
+                raise ConfigError(f"{path}: its aliases repeat more than {VALUES:,} values; write them out")
+            raw = None if node is None else loader.construct_document(node)
     except FileNotFoundError as error:
         raise ConfigError(
             f"{path}: does not exist; run from the project's folder, name it with --params, or write one with "
@@ -287,22 +300,19 @@ def read_file(path: Path) -> dict[str, Any]:
         ) from error
     except (yaml.YAMLError, UnicodeDecodeError, RecursionError) as error:
         raise ConfigError(f"{path}: not readable as YAML: {error}") from error
-    if _expanded(raw, {}) > VALUES:
-        raise ConfigError(f"{path}: its aliases repeat more than {VALUES:,} values; write them out")
     if not isinstance(raw, dict):
         raise ConfigError(f"{path}: expected sections (run, data, pretrain ...), found {type(raw).__name__}")
     return raw
 
 
-def _expanded(value: Any, sizes: dict[int, int]) -> int:
-    """The number of values in a value, those of aliases counted each time."""
-    inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else None
-    if inner is None:
-        return 1
-    if id(value) not in sizes:
-        sizes[id(value)] = 1  # of a value inside of itself
-        sizes[id(value)] = 1 + sum(_expanded(each, sizes) for each in inner)
-    return sizes[id(value)]
+def _expanded(node: yaml.Node, sizes: dict[int, int]) -> int:
+    """The number of values of a node, those of aliases counted each time."""
+    if id(node) not in sizes:
+        sizes[id(node)] = 1  # of a node inside of itself
+        inner = node.value if isinstance(node, yaml.CollectionNode) else ()
+        values = (each[1] if isinstance(each, tuple) else each for each in inner)
+        sizes[id(node)] = 1 + sum(_expanded(each, sizes) for each in values)
+    return sizes[id(node)]
 
 
 @dataclass

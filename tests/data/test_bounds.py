@@ -81,3 +81,13 @@ def test_aliases_that_repeat_billions_of_values(tmp_path):
         read_file(path)
     path.write_text("run: &run {out: here}\ncopy: *run\nitself: &i [*i]\n")
     assert read_file(path)["copy"] == {"out": "here"}
+
+
+def test_merge_keys_that_repeat_billions_of_values(tmp_path):
+    path = tmp_path / "params.yaml"
+    levels = ["a0: &a0 {x: 1}", *(f"a{n}: &a{n} {{<<: [{', '.join([f'*a{n - 1}'] * 9)}]}}" for n in range(1, 10))]
+    path.write_text("\n".join(levels))
+    with pytest.raises(ConfigError, match=r"params.yaml: its aliases repeat more than 100,000 values; write them out"):
+        read_file(path)
+    path.write_text("\n".join(levels[:3]))
+    assert read_file(path) == {"a0": {"x": 1}, "a1": {"x": 1}, "a2": {"x": 1}}

@@ -67,14 +67,16 @@ def test_the_size_is_bounded_and_the_newest_rows_are_kept(tmp_path):
 def test_a_segment_that_another_process_writes_is_not_deleted(tmp_path):
     other = log(tmp_path)
     other.append([("x",)], batch(7, now=1))
+    (segment,) = segments(tmp_path)
+    segment.with_suffix(".text").write_text("x\n")  # of an earlier version
     mine = log(tmp_path, megabytes=0.02)
     for number in range(100):
         mine.append([("y",)] * 50, batch(*[1] * 50, now=number))
-    assert 7 in read(tmp_path).rows["characters"]
+    assert 7 in read(tmp_path).rows["characters"] and segment.with_suffix(".text").exists()
     other.close()
     for _ in range(40):
         mine.append([("y",)] * 50, batch(*[1] * 50, now=200))
-    assert 7 not in read(tmp_path).rows["characters"]
+    assert 7 not in read(tmp_path).rows["characters"] and not segment.with_suffix(".text").exists()
 
 
 def test_a_cut_batch_and_a_damaged_segment_are_left_out(tmp_path):

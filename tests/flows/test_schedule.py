@@ -18,11 +18,11 @@ import psutil
 import pytest
 from prefect.client.orchestration import get_client
 from prefect.deployments.runner import EntrypointType
-from prefect.states import Running
+from prefect.states import Cancelled, Running
 
 from components.core.errors import ConfigError
 from flows import processes, schedule
-from flows.flow_run import KILLED, MISSED, begin_scheduled
+from flows.flow_run import KILLED, MISSED, RUNNER, begin_scheduled
 from flows.repository import try_lock, write_locked
 from flows.retrain import retrain
 
@@ -194,3 +194,38 @@ def test_a_run_that_was_killed_with_its_schedule_is_made_up_for(prefect_server, 
         schedule.restart(deployment)
         assert "the last run did not end; running once now" in capsys.readouterr().out
         client.delete_deployment(deployment)
+
+
+@pytest.mark.parametrize(("message", "again"), [("Runner is shutting down.", 1), ("by hand", 0)])
+def test_a_run_that_ended_with_its_schedule_is_made_up_for(message, again, prefect_server, capsys):
+    deployment = retrain.to_deployment(name="ended", entrypoint_type=EntrypointType.MODULE_PATH).apply()
+    with get_client(sync_client=True) as client:
+        run = client.create_flow_run_from_deployment(deployment)
+        client.set_flow_run_state(run.id, Running(), force=True)
+        client.set_flow_run_state(run.id, Cancelled(message=message), force=True)
+        schedule.restart(deployment)
+        assert capsys.readouterr().out.count("the last run did not end; running once now") == again
+        states = [each.state_type.value for each in client.read_flow_runs() if each.deployment_id == deployment]
+        assert sorted(states) == ["CANCELLED", *["SCHEDULED"] * again]
+        client.delete_deployment(deployment)
+
+
+def test_the_deployment_of_the_other_flow_is_paused(prefect_server, monkeypatch):
+    monkeypatch.setattr("prefect.Flow.serve", lambda *_, **__: None)
+    monkeypatch.setenv(RUNNER, "")
+    with get_client(sync_client=True) as client:
+
+        def paused() -> dict[str, bool]:
+            return {what: client.read_deployment_by_name(f"{what}/both").paused for what in ("retrain", "sync")}
+
+        schedule.serve("retrain", "both", {"params": "p"}, {"interval": 3600})
+        schedule.serve("sync", "both", {"params": "p"}, {"interval": 3600})
+        assert paused() == {"retrain": True, "sync": False}
+        # Nor does a schedule that was paused by hand stay so.
+        old = client.read_deployment_by_name("retrain/both")
+        client.update_deployment_schedule(old.id, old.schedules[0].id, active=False)
+        schedule.serve("retrain", "both", {"params": "p"}, {"interval": 3600})
+        assert paused() == {"retrain": False, "sync": True}
+        assert [each.active for each in client.read_deployment_by_name("retrain/both").schedules] == [True]
+        for what in paused():
+            client.delete_deployment(client.read_deployment_by_name(f"{what}/both").id)

@@ -325,3 +325,18 @@ def test_a_server_that_is_killed_is_started_again_within_a_run(home, port, monke
         psutil.Process(process).kill()
         until(lambda: pid_of_server() not in (0, process))
         until(lambda: answers(f"{running.address}/admin/version", auth=str(running.auth)))
+
+
+def test_a_server_at_another_port_is_said_once(monkeypatch):
+    said, looks = list[str](), list[int]()
+    monkeypatch.setattr(module, "KEEP_S", 0.01)
+    monkeypatch.setattr(module.terminal, "say", lambda text, **_: said.append(text))
+
+    def ensure() -> None:
+        looks.append(1)
+        raise TransientError("the Prefect server now is at port 7")
+
+    monkeypatch.setattr(module, "ensure", ensure)
+    with pytest.raises(TransientError, match="now is at port 7"), module.ensured():
+        until(lambda: len(looks) > 3)
+    assert said == ["the Prefect server now is at port 7"]

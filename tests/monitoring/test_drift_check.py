@@ -136,8 +136,9 @@ def test_the_reference_of_another_champion_is_measured_from_the_examples(params,
     other = next(version for version in registry.versions(name) if version.number != champion.number)
     registry.set_alias(name, "champion", other)
     try:
-        answer(params, USUAL)
         away = params.model_copy(update={"run": params.run.model_copy(update={"out": "away"})})
+        assert check_traffic(away, "letters").too_few == "0 rows of at least 60"
+        answer(params, USUAL)
         with pytest.raises(RegistryError, match="has no reference for drift, and .* does not exist; run `headstart"):
             check_traffic(away, "letters")
         assert not check_traffic(params, "letters").drift

@@ -123,5 +123,8 @@ def test_old_logs_are_found_and_a_log_that_is_written_is_not(tmp_path):
     assert [Path(item.name).name for item in listed(NOW)] == ["prefect-server.log"]
     *_, result = listed(NOW + 31 * DAY)
     assert "d" * 16 in result.name
+    (segment,) = (tmp_path / "traffic" / "t" / ("d" * 16)).iterdir()
+    segment.with_suffix(".text").write_text("x\n")  # of an earlier version
     result.delete()
+    assert not [*segment.parent.iterdir()]
     assert [path.parent.name for path in (tmp_path / "traffic").rglob("*.rows")] == ["e" * 16]

@@ -43,6 +43,14 @@ def test_latency_is_measured_once_per_artifact(pipeline, monkeypatch):
     ((conditions, latency),) = stored.items()
     assert (latency["median"], conditions in decision["reasons"][0]) == (99_999.0, True)
 
+    # A damaged one is measured again.
+    for damaged in ("{", "[1]", json.dumps({conditions: 3}), json.dumps({conditions: {"average": 3}})):
+        pipeline.registry.set_tag(pipeline.registry.get(NAME, "1"), "latency", damaged)
+        with monkeypatch.context() as patch:
+            patch.setattr("components.registry.contest.measure_latency", slow)
+            assert run(pipeline)["reasons"] == decision["reasons"]
+        assert json.loads(pipeline.registry.get(NAME, "1").tags["latency"]) == stored
+
 
 def test_latency_is_the_processor_time_of_one_text_in_the_median_pass(monkeypatch):
     """However long other programs keep the processor."""

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
 
-from components.registry.decide import Decision
+from components.core.errors import ArtifactError
+from components.registry.decide import Decision, read_decisions
 from components.registry.explain import Evaluated
 
 FIGURES = "macro F1 0.6609 against 0.6105 of baseline latent-words, gain +0.0504, between {low} and +0.1183"
@@ -101,3 +103,13 @@ def test_every_situation_has_a_sentence(
     version = None if served is None else {"version": "2", "system": served}
     evaluated = Evaluated(evaluation, TUNED, [WORDS, TUNED])
     assert evaluated.story(Decision.of(decision), decision["system"], version) == expected
+
+
+@pytest.mark.parametrize("stored", [{"verdict": "keep"}, 3])
+def test_decisions_of_another_version_are_named(stored, tmp_path):
+    path = tmp_path / "decision.json"
+    path.write_text(json.dumps({"decisions": {"t": stored}}))
+    with pytest.raises(ArtifactError, match=r"decision.json: holds decisions that cannot be read \(.*; run .* promote"):
+        read_decisions(path)
+    path.write_text(json.dumps({"decisions": {"t": {"verdict": "reject", "further": 1}}}))
+    assert read_decisions(path)["t"].verdict == "reject"

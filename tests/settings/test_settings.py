@@ -97,6 +97,29 @@ def test_names_that_become_paths_and_commands_are_refused(raw, tmp_path, section
     assert result == [f"{section}: {name!r} {NAME}"]
 
 
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (
+            "pretrain: {My Model: {training: {tokenz: 3}}}",
+            ["pretrain: 'My Model'", "pretrain.My Model.training.tokenz"],
+        ),
+        ("pretrain: {a.b: {training: 3}}", ["pretrain: 'a.b'", "pretrain.a.b.training: must be"]),
+        (
+            "data: {tasks: {'my task!': {path: x, zz: 1}}}",
+            ["data.tasks: 'my task!'", "data.tasks.my task!.zz: unknown"],
+        ),
+        ("finetune: {My Model: {epochs: many}}", ["finetune: 'My Model'", "finetune.My Model.epochs: must be"]),
+        ("distil: {'x y': {teachers: 3}}", ["distil: 'x y'", "distil.x y.teachers: must be"]),
+        ("~: 3\nrun: {zz: 3}", ["None: Keys should be strings", "run.zz: unknown key"]),
+        ("data: {unlabelled: [3]}", ["data.unlabelled.0: must be"]),
+    ],
+)
+def test_a_refused_name_and_a_problem_within_its_block(text, expected, tmp_path):
+    shown = problems(yaml.safe_load(text), tmp_path)
+    assert [part for part in expected if not any(line.startswith(part) for line in shown)] == []
+
+
 @pytest.mark.parametrize("out", ["../x", "/tmp/x", "a/../b", "a;b", "a b", "$HOME", "", ".", "a//b", "-x", "a/", "~/x"])
 def test_the_output_folder_is_below_the_repository(raw, tmp_path, out):
     raw["run"]["out"] = out

@@ -13,7 +13,7 @@ from components.data.formats.rows import open_rows
 from components.data.tasks.data import Fields, spaced
 from components.data.tasks.kinds import find_kind
 from components.registry.champion import find_champion, load_version
-from components.registry.drift.comparison import ERROR, FALSE_ALARMS, LEAST_EFFECT, ROWS, Comparison, compare
+from components.registry.drift.comparison import ERROR, FALSE_ALARMS, LEAST_EFFECT, ROWS, Comparison, compare, lacking
 from components.registry.drift.measurements import Measured, find_reference, measure, record_reference
 from components.registry.drift.traffic import read_traffic, traffic_folder
 from components.registry.tracking import Registry, Version, connect
@@ -41,6 +41,8 @@ def check_traffic(params: Params, task: str) -> Comparison:
     since = time.time() - WINDOW_DAYS * 86400
     new = read_traffic(traffic_folder(Path()), task=task, digest=version.digest, since=since)
     source = f"{version.label}, served traffic of the last {WINDOW_DAYS} days"
+    if few := lacking(new, "rows"):  # before a reference is needed
+        return Comparison(source, len(new), 0, too_few=few)
     return compare(_reference(registry, version, params, task), new, source=source)
 
 

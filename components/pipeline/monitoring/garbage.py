@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from components.core.artifacts import MANIFEST
 from components.pipeline.monitoring.disk import size_of
 from components.pipeline.stages import STAGES
-from components.registry.drift.traffic import ROWS_SUFFIX, is_written, segments
+from components.registry.drift.traffic import ROWS_SUFFIX, delete, is_written, segments
 from components.settings.params import Params
 
 if TYPE_CHECKING:
@@ -93,8 +93,10 @@ def _of_path(kind: str, path: Path, **further: Any) -> Garbage:
 def _remove(path: Path) -> None:
     if path.is_dir() and not path.is_symlink():
         shutil.rmtree(path)
-    elif path.suffix != ROWS_SUFFIX or not is_written(path):
+    elif path.suffix != ROWS_SUFFIX:
         path.unlink(missing_ok=True)
+    elif not is_written(path):
+        delete(path)
 
 
 def orphaned_outputs(former: Iterable[tuple[str, Path]], current: Iterable[Path]) -> Iterator[Garbage]:

@@ -119,13 +119,18 @@ class Comparison:
         return {**asdict(self), "drift": self.drift, "sentence": self.sentence}
 
 
+def lacking(part: Measured, what: str) -> str:
+    """Why so few rows are not compared; empty if there are enough."""
+    return f"{len(part)} {what} of at least {LEAST_ROWS}" if len(part) < LEAST_ROWS else ""
+
+
 def compare(reference: Measured, new: Measured, *, source: str) -> Comparison:
     """Compare rows with a reference."""
     new = new.spread(ROWS)
     base = Comparison(source, len(new), len(reference))
     for part, what in ((new, "rows"), (reference, "reference rows")):
-        if len(part) < LEAST_ROWS:
-            return replace(base, too_few=f"{len(part)} {what} of at least {LEAST_ROWS}")
+        if few := lacking(part, what):
+            return replace(base, too_few=few)
     assert reference.unseen is not None
     unseen = reference.take(np.flatnonzero(reference.unseen))
     # So many that a p-value far below the error of a test can be reached.

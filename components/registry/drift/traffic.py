@@ -1,6 +1,6 @@
 """The log of served rows: append-only segment files, several writers, bounded size.
 
-FOLDER/TASK/DIGEST/START-PID-RANDOM.rows: lines of JSON, {schema, kind, labels, version}, then a line per batch: {rows:
+FOLDER/TASK/DIGEST/START-PID-RANDOM.rows: lines of JSON, {schema, kind, labels}, then a line per batch: {rows:
 records of type `ROW` in base64; with `drift.text` also texts}
 
 DIGEST is the first 16 characters of the model's content digest. A writer has segments of its own and locks the one that
@@ -130,8 +130,14 @@ def prune(folder: Path, *, most: int) -> None:
     total = sum(sizes.values())
     for path, size in sizes.items():
         if total > most and not is_written(path):
-            path.unlink(missing_ok=True)
+            delete(path)
             total -= size
+
+
+def delete(path: Path) -> None:
+    """Delete a segment, and the file of texts that earlier versions wrote beside it."""
+    for each in (path.with_suffix(".text"), path):
+        each.unlink(missing_ok=True)
 
 
 def read_traffic(folder: Path, *, task: str, digest: str, since: float = 0.0) -> Measured:
