@@ -15,29 +15,29 @@ F_STRING = (getattr(tokenize, "FSTRING_START", -1), getattr(tokenize, "FSTRING_E
 #: Package -> largest number of tokens. Lower it in the commit that makes the package smaller.
 BUDGETS = {
     "builtin_data": 5_461,
-    "cli": 13_043,
+    "cli": 13_094,
     "cluster": 11_723,
     "core": 8_993,
-    "data": 91_364,
+    "data": 91_667,
     "evaluation": 8_467,
-    "flows": 29_959,
-    "headstart": 12_275,
+    "flows": 30_117,
+    "headstart": 12_327,
     "interchange": 22_799,
     "labelling": 11_094,
-    "learners": 66_540,
+    "learners": 66_626,
     "models": 43_682,
     "pages": 12_661,
-    "pipeline": 30_321,
-    "registry": 35_607,
+    "pipeline": 30_356,
+    "registry": 35_760,
     "reporting": 6_616,
-    "serving": 17_860,
-    "settings": 16_540,
+    "serving": 17_866,
+    "settings": 16_683,
     "studies": 21_855,
     "tokenization": 22_861,
     "training": 31_168,
 }
 #: Largest number of tokens of the tests.
-TESTS = 495_394
+TESTS = 497_798
 
 
 def tokens(text: str) -> int:
