@@ -94,24 +94,7 @@ def read_task(
     groups = _given("group", group, table)
     if isinstance(group, str):
         table = replace(table, columns={name: column for name, column in table.columns.items() if name != group})
-    names = [text] if isinstance(text, str) else list(text or ())
-    if not table.is_named and label is None:
-        raise InputError("label: is missing; give one label per text")
-    for name in [*names, *([label] if isinstance(label, str) else [])]:
-        table.column(name)
-    if label is not None and not isinstance(label, str):
-        kind = kind or ("multilabel" if getattr(label, "ndim", 1) == 2 else None)
-        values = _given("label", label, table) or []
-        table = with_names(table, _input_names(table, values, kind))
-        label = next(name for name in ("label", "label given", "\0") if name not in table.columns)
-        table = replace(table, columns={**table.columns, label: values})
-    with _errors(table):
-        meant = understand(table, text=names, label=label, kind=kind)
-    if meant.kind not in get_args(Kind):
-        raise InputError(
-            f"{table.source}: {meant.keys.get('label', 'answers')!r} is the number, letter or text of one of several "
-            "choices; such a task needs a project (`headstart init`, docs/tasks.md); kind= and label= say otherwise"
-        )
+    table, meant = _understood(table, text=text, label=label, kind=kind)
     io = find_kind(meant.kind).io
     columns = {name: meant.keys[name] for name in io.inputs}
     fields, notes = parsed(table, io, columns), [*table.read, *(meant.reasons if table.is_named else [])]
@@ -138,6 +121,31 @@ def read_task(
         notes + facts.lines(),
         [table.place(labelled[line - 1]) for line in train.lines],
     )
+
+
+def _understood(
+    table: Table, *, text: str | Sequence[str] | None, label: Any, kind: str | None
+) -> tuple[Table, Understanding]:
+    """What a table is; and the table with labels that are given beside it as a column."""
+    names = [text] if isinstance(text, str) else list(text or ())
+    if not table.is_named and label is None:
+        raise InputError("label: is missing; give one label per text")
+    for name in [*names, *([label] if isinstance(label, str) else [])]:
+        table.column(name)
+    if label is not None and not isinstance(label, str):
+        kind = kind or ("multilabel" if getattr(label, "ndim", 1) == 2 else None)
+        values = _given("label", label, table) or []
+        table = with_names(table, _input_names(table, values, kind))
+        label = next(name for name in ("label", "label given", "\0") if name not in table.columns)
+        table = replace(table, columns={**table.columns, label: values})
+    with _errors(table):
+        meant = understand(table, text=names, label=label, kind=kind)
+    if meant.kind not in get_args(Kind):
+        raise InputError(
+            f"{table.source}: {meant.keys.get('label', 'answers')!r} is the number, letter or text of one of several "
+            "choices; such a task needs a project (`headstart init`, docs/tasks.md); kind= and label= say otherwise"
+        )
+    return table, meant
 
 
 def _given(name: str, data: Any, table: Table) -> list[Any] | None:

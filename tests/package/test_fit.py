@@ -207,7 +207,7 @@ def test_kinds_with_words(kind):
 def test_kinds_without_a_start_and_with_one(kind, make_encoder, in_process):
     data = pd.DataFrame([ROWS[kind](row) for row in rows(3)])
     report = str(fit(data, folds=2, verbose=False).report)
-    assert "No published encoder is used, words only; all-MiniLM-L6-v2 is 84 MB to download once, and takes " in report
+    assert "No published encoder is used, words only; all-MiniLM-L6-v2 is 84 MB to download once: " in report
     model = fit(data, start=make_encoder("bert"), minutes=1, folds=2, verbose=False)
     assert model.kind == kind
     result = model.predict(data)
