@@ -72,11 +72,12 @@ def _scored(model: LanguageModel, inputs: Sequence[Gap], *, shift: int) -> list[
         if not shift:
             for line, row in zip(tokens, rows, strict=True):
                 line[list(inputs[row].positions)] = MASK
-        logits_BTV, _ = model.predict(torch.from_numpy(tokens).to(next(model.parameters()).device))
+        # A causal model predicts a piece at the position before it, so that the last one is not read.
+        read = torch.from_numpy(tokens[:, : tokens.shape[1] - shift])
+        logits_BTV, _ = model.predict(read.to(next(model.parameters()).device))
         for row, logits_TV in zip(rows, logits_BTV, strict=True):
             positions = np.asarray(inputs[row].positions, dtype=np.int64)
             targets = torch.tensor([_known(model, inputs[row].pieces[position]) for position in positions])
-            # A causal model predicts a piece at the position before it.
             log_probs = logits_TV[torch.from_numpy(positions - shift)].double().log_softmax(-1).cpu()
             collected[row] = log_probs.gather(1, targets[:, None]).squeeze(1).numpy()
     return collected

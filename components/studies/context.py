@@ -17,13 +17,15 @@ from components.models.base import LanguageModel
 from components.models.transformer_xl import TransformerXL
 from components.reporting.findings import Drawing
 from components.studies.frame import Measured, Outputs, Row, Sheet, over
-from components.studies.losses import Floats, context_losses, ends_in, gain, groups
+from components.studies.losses import Floats, gain, groups
 from components.tokenization.store import TokenStore
 
 #: Decrease of the perplexity below which a longer context does not count (Dai et al. 2019, appendix C).
 THRESHOLD = 0.01
 #: Number of timings, and number of predictions per timing.
 REPEATS, TIMED = 5, 64
+#: Column of the comparison of two models.
+DIFFERENCE = "difference of the gain"
 
 
 def effective(losses_CP: Floats, step: int) -> int:
@@ -58,9 +60,12 @@ def cost(model: LanguageModel, store: TokenStore, *, context: int) -> Row:
             carried = (time.perf_counter() - began) / TIMED * 1000
         times.append((carried, anew))
     fastest, recomputed = map(min, zip(*times, strict=True))
-    ratio = over([anew / carried for carried, anew in times]) if carries else None
-    row: Row = {"context": context, "ms, carried state": fastest if carries else None}
-    return row | {"ms, recomputed": recomputed, "ratio": ratio}
+    shown = (
+        (fastest, recomputed, over([anew / carried for carried, anew in times]))
+        if carries
+        else (None, recomputed, None)
+    )
+    return {"context": context} | dict(zip(("ms, carried state", "ms, recomputed", "ratio"), shown, strict=True))
 
 
 def measure(
@@ -77,30 +82,23 @@ def measure(
     if longest < 2 * step:
         raise ConfigError(f"--longest {longest}: must be at least two steps of {step}")
     sheets, timed, drawings = list[Sheet](), list[Row](), list[Drawing]()
-    for group, models in groups(outputs, encoder).items():
-        store = TokenStore(outputs.of("tokens", group), "heldout")
-        ends = ends_in(store, longest=longest, step=step, positions=positions)
-        losses = {
-            name: context_losses(model, store, ends, longest=longest, step=step, window=window)
-            for name, (model, window) in models.items()
-        }
-        rows, pairs, points = list[Row](), list[Row](), list[Row]()
-        for name, of in losses.items():
+    for group in groups(outputs, encoder, longest=longest, step=step, positions=positions):
+        rows, pairs, points, about = list[Row](), list[Row](), list[Row](), f"Held-out {group.tokens}"
+        for name, of in group.losses.items():
             row: Row = {"encoder": name, "effective context": effective(of, step), f"loss at {step}": of[0].mean()}
             rows.append(row | {f"at {longest}": of[-1].mean(), "gain": gain(of[0], of[-1])})
             points += [{"encoder": name, "context": step * n, "loss": loss.mean()} for n, loss in enumerate(of, 1)]
-        for (name, of), (other, rival) in permutations(losses.items(), 2):
-            difference = gain(of[0] - of[-1], rival[0] - rival[-1])
-            pairs.append({"encoder": name, "against": other, "difference of the gain": difference})
-        sheets.append(Sheet(rows, f"Held-out {group}, {len(ends)} positions"))
-        about, value = f"Gain of the longest context, {group}", "difference of the gain"
-        sheets += [Sheet(pairs, about, value=value, reference=0.0)] if pairs else []
-        drawings += Sheet(points, f"Held-out {group}", value="loss", x="context").drawing()
-        contexts = [each for each in map(int, filter(str.strip, costs.split(","))) if each + TIMED < store.tokens]
+        for (name, of), (other, rival) in permutations(group.losses.items(), 2):
+            pairs.append({"encoder": name, "against": other, DIFFERENCE: gain(of[0] - of[-1], rival[0] - rival[-1])})
+        sheets.append(Sheet(rows, f"{about}, {len(group.ends)} positions"))
+        if pairs:
+            sheets.append(Sheet(pairs, f"Gain of the longest context, {group.tokens}", value=DIFFERENCE, reference=0.0))
+        drawings += Sheet(points, about, value="loss", x="context").drawing()
         timed += [
-            {"encoder": name} | cost(model, store, context=context)
-            for context in contexts
-            for name, (model, _) in models.items()
+            {"encoder": name} | cost(model, group.heldout, context=context)
+            for context in map(int, filter(str.strip, costs.split(",")))
+            if context + TIMED < group.heldout.tokens
+            for name, model in group.models.items()
         ]
     by = ("encoder", "context")
     sheets.append(Sheet(timed, "Cost of evaluation, per piece", {"ratio": ",.1f"}, "ratio" * bool(timed), by=by))

@@ -28,9 +28,9 @@ def _row(values: Mapping[str, Any]) -> Row:
     return {key: interval_of(value) if isinstance(value, Mapping) else value for key, value in values.items()}
 
 
-def _curve(name: str, evaluation: Mapping[str, Any]) -> Drawing:
-    drawing = comparison(evaluation)
-    return Drawing(drawing.svg, f"{name}: {drawing.caption}")
+def _curves(evaluations: Mapping[str, Any]) -> list[Drawing]:
+    drawn = {name: comparison(of) for name, of in evaluations.items()}
+    return [Drawing(of.svg, f"{name}: {of.caption}") for name, of in drawn.items()]
 
 
 def systems(outputs: Outputs, *, task: str = "", family: str = "", system: str = "") -> Measured:
@@ -41,22 +41,20 @@ def systems(outputs: Outputs, *, task: str = "", family: str = "", system: str =
         last, rows = labels[of["budgets"][-1]], dict[str, Row]()
         for entry in of["systems"]:
             if family in ("", blocks.get(entry["family"])):
-                scores = {labels[each["budget"]]: each["scores"][of["main"]] for each in entry["budgets"]}
-                seconds = {labels[each["budget"]]: each["training"]["seconds"] for each in entry["budgets"]}
+                cells = {labels[each["budget"]]: each for each in entry["budgets"]}
                 row = {"system": entry["system"]} | _sizes(outputs, System.of(entry["family"], entry["start"]))
-                row |= dict.fromkeys(labels.values()) | scores
-                rows[entry["system"]] = _row(row | {f"seconds, {last}": seconds.get(last)})
+                row |= dict.fromkeys(labels.values()) | {at: each["scores"][of["main"]] for at, each in cells.items()}
+                seconds = cells[last]["training"]["seconds"] if last in cells else None
+                rows[entry["system"]] = _row(row | {f"seconds, {last}": seconds})
         first = system or max(rows, key=lambda each: rows[each][last].mean if rows[each][last] else -1.0)
         if first not in rows:
             raise ConfigError(f"--system: unknown system {first!r}{nearest(first, rows)}")
-        differences, column = differences_of(of, of["budgets"][-1]), f"{first} minus it, {last}"
-        shown = [row | _row({column: differences.get((first, each))}) for each, row in rows.items()]
-        shown.sort(key=lambda row: (family and row["parameters"]) or 0)
-        sheets.append(
-            Sheet(
-                shown, f"{name} ({title(of['main'])})", {"perplexity per word": ",.1f", f"seconds, {last}": ".1f"}, last
-            )
-        )
+        differences = differences_of(of, of["budgets"][-1])
+        for each, row in rows.items():
+            row |= _row({f"{first} minus it, {last}": differences.get((first, each))})
+        shown = sorted(rows.values(), key=lambda row: (family and row["parameters"]) or 0)
+        forms = {"perplexity per word": ",.1f", f"seconds, {last}": ".1f"}
+        sheets.append(Sheet(shown, f"{name} ({title(of['main'])})", forms, last))
     return Measured(sheets)
 
 
@@ -76,7 +74,7 @@ def benefits(outputs: Outputs, *, task: str = "") -> Measured:
         Sheet([*map(_row, of["benefits"])], f"{name} ({title(of['main'])})", value="difference", reference=0.0)
         for name, of in evaluations.items()
     ]
-    return Measured(sheets, figures=[_curve(*of) for of in evaluations.items()])
+    return Measured(sheets, figures=_curves(evaluations))
 
 
 def negative_transfer(outputs: Outputs, *, task: str = "") -> Measured:
@@ -109,4 +107,4 @@ def label_efficiency(outputs: Outputs, *, task: str = "") -> Measured:
         by = ("system", unit, "against")
         sheets.append(Sheet(rows, name, forms, "ratio", by=by, reference=1.0, logarithmic=True))
     lead = [f"{name}: {of['headline']}" for name, of in evaluations.items() if of["headline"]]
-    return Measured(sheets, lead=lead, figures=[_curve(*of) for of in evaluations.items()])
+    return Measured(sheets, lead=lead, figures=_curves(evaluations))

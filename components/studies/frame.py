@@ -1,5 +1,6 @@
 """What all studies share: access to the outputs of a run, and the tables, figures and sentences of rows of values."""
 
+import json
 import math
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -73,16 +74,17 @@ class Sheet:
 
     def lead(self) -> list[str]:
         """The highest value, or those that are clearly not the reference."""
-        form, about = self.forms.get(self.value, ".3f"), f"{self.title}: " if self.title else ""
-        values = {name: (of, f"{name} {cell(of, form)}") for name, of in self.named()}
+        values, zero = dict(self.named()), self.reference
         if not values:
             return []
-        if self.reference is None:
-            best = max(values, key=lambda name: values[name][0].mean)
-            return [f"{about}{self.value} is highest for {best}: {cell(values[best][0], form)}."]
-        clear = [text for of, text in values.values() if not of.low <= self.reference <= of.high and of.low < of.high]
-        listed = "; ".join(clear) or f"none of {len(values)}"
-        return [f"{about}{self.value} is clearly not {self.reference:g} for {listed}."]
+        shown = {name: cell(of, self.forms.get(self.value, ".3f")) for name, of in values.items()}
+        about = f"{self.title}: {self.value}" if self.title else self.value
+        if zero is None:
+            best = max(values, key=lambda name: values[name].mean)
+            return [f"{about} is highest for {best}: {shown[best]}."]
+        clear = (name for name, of in values.items() if not of.low <= zero <= of.high and of.low < of.high)
+        listed = "; ".join(f"{name} {shown[name]}" for name in clear) or f"none of {len(values)}"
+        return [f"{about} is clearly not {zero:g} for {listed}."]
 
     def drawing(self) -> list[Drawing]:
         caption = f"{self.title}: {self.value}" if self.title else self.value
@@ -115,19 +117,10 @@ class Measured:
         lead = [*self.lead, *(sentence for sheet in self.sheets for sentence in sheet.lead())]
         drawings = [*self.figures, *(drawing for sheet in self.sheets for drawing in sheet.drawing())]
         tables = [Table.of(sheet.rows, sheet.title, sheet.forms) for sheet in self.sheets]
-        numbers = {sheet.title or name: _plain(sheet.rows) for sheet in self.sheets}
-        return Findings(Chapter(title, lead, [*self.text, *notes], tables, drawings), numbers)
-
-
-def _plain(value: Any) -> Any:
-    """A value of JSON, which has no infinity."""
-    if isinstance(value, Interval):
-        value = asdict(value)
-    if isinstance(value, Mapping):
-        return {key: _plain(of) for key, of in value.items()}
-    if isinstance(value, Sequence) and not isinstance(value, str):
-        return list(map(_plain, value))
-    return None if isinstance(value, float) and math.isinf(value) else value
+        numbers = json.dumps({sheet.title or name: list(sheet.rows) for sheet in self.sheets}, default=asdict)
+        # JSON has no infinity.
+        plain = json.loads(numbers, parse_constant=lambda _: None)
+        return Findings(Chapter(title, lead, [*self.text, *notes], tables, drawings), plain)
 
 
 def over(values: ArrayLike, within: tuple[float, float] = (-math.inf, math.inf)) -> Interval:

@@ -4,26 +4,25 @@ Shape suffixes: P positions, C contexts, K predicted pieces per pass, S passes.
 """
 
 from collections import defaultdict
+from collections.abc import Iterator
+from typing import NamedTuple
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
 from components.core.errors import ConfigError, DataError
 from components.data.scoring.intervals import Interval
 from components.models.base import LanguageModel
+from components.serving.likelihood import Gap, causal_log_probs
 from components.studies.frame import CAUSAL, Outputs, is_causal, rate
 from components.tokenization.store import TokenStore
 
-#: Maximum number of logits of a forward pass; limits the memory.
-LOGITS = 32_000_000
 #: Segments of the text that contain the positions, which are one step apart within a segment.
 SEGMENTS = 8
 
 Floats = NDArray[np.float64]
 
 
-@torch.inference_mode()
 def context_losses(
     model: LanguageModel, store: TokenStore, ends: NDArray[np.int64], *, longest: int, step: int, window: int
 ) -> Floats:
@@ -36,15 +35,10 @@ def context_losses(
         raise ConfigError(f"--step {step} exceeds the model's {model.max_tokens} positions or its window of {window}")
     steps = reach // step
     starts = np.unique(ends[:, None] - step * np.arange(1, steps + 1))
-    rows = max(1, LOGITS // (reach * model.config.vocabulary))
-    losses_SK = np.empty((len(starts), steps))
-    columns = torch.arange(step - 1, reach, step)
-    for first in range(0, len(starts), rows):
-        part = [torch.from_numpy(store.span(int(start), reach + 1)) for start in starts[first : first + rows]]
-        pieces = torch.stack(part)
-        logits, _ = model.predict(pieces[:, :-1])
-        nats = -logits[:, columns].float().log_softmax(-1).gather(-1, pieces[:, columns + 1].unsqueeze(-1)).squeeze(-1)
-        losses_SK[first : first + rows] = nats.numpy()
+    places = range(step, reach + 1, step)
+    losses_SK = -np.asarray(
+        causal_log_probs(model, [Gap(store.span(at, reach + 1).tolist(), places) for at in starts.tolist()])
+    )
     used = np.minimum(np.arange(longest // step), steps - 1)[:, None]
     losses_CP: Floats = losses_SK[np.searchsorted(starts, ends - step * (used + 1)), used]
     return losses_CP
@@ -55,10 +49,22 @@ def gain(before_P: Floats, after_P: Floats) -> Interval:
     return rate(*np.asarray([(part.sum(), len(part)) for part in np.array_split(before_P - after_P, SEGMENTS)]).T)
 
 
-def groups(outputs: Outputs, encoder: str) -> dict[str, dict[str, tuple[LanguageModel, int]]]:
-    """Name of tokens -> encoder -> causal model and window of its training: of one vocabulary and corpus."""
-    models, params = defaultdict[str, dict[str, tuple[LanguageModel, int]]](dict), outputs.params
-    for name, loaded in outputs.encoders(encoder, is_causal, CAUSAL).items():
+class Group(NamedTuple):
+    """Causal models of one vocabulary that were last trained on one corpus, and their losses (C, P) at positions of its
+    held-out text."""
+
+    tokens: str
+    heldout: TokenStore
+    ends: NDArray[np.int64]
+    models: dict[str, LanguageModel]
+    losses: dict[str, Floats]
+
+
+def groups(outputs: Outputs, encoder: str, *, longest: int, step: int, positions: int) -> Iterator[Group]:
+    """The groups of the causal models of a run."""
+    windows, params = defaultdict[str, dict[str, int]](dict), outputs.params
+    encoders = outputs.encoders(encoder, is_causal, CAUSAL)
+    for name, loaded in encoders.items():
         block, start = outputs.split_name(name)
         made = params.pretrain[block]
         tokens = f"{'domain' if start == 'adapted' else params.pretraining_corpus}-{made.tokenizer}"
@@ -68,8 +74,16 @@ def groups(outputs: Outputs, encoder: str) -> dict[str, dict[str, tuple[Language
                 f"{name}: has another vocabulary than the tokens in {directory} (it may be imported); name "
                 "another encoder with --encoder"
             )
-        models[tokens][name] = loaded.model.eval(), made.training.window
-    return models
+        windows[tokens][name] = made.training.window
+    for tokens, of in windows.items():
+        heldout = TokenStore(outputs.of("tokens", tokens), "heldout")
+        ends = ends_in(heldout, longest=longest, step=step, positions=positions)
+        models = {name: encoders[name].model.eval() for name in of}
+        losses = {
+            name: context_losses(models[name], heldout, ends, longest=longest, step=step, window=window)
+            for name, window in of.items()
+        }
+        yield Group(tokens, heldout, ends, models, losses)
 
 
 def ends_in(store: TokenStore, *, longest: int, step: int, positions: int) -> NDArray[np.int64]:
