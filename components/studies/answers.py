@@ -18,9 +18,9 @@ import math
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import product
+from itertools import chain, product
 from string import Formatter
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 from scipy.special import softmax
@@ -49,7 +49,7 @@ Context = tuple[str, str]
 
 @dataclass(frozen=True)
 class Prompt:
-    """A template: the texts before and after the answer; {text} and {second} are the parts of a row."""
+    """The texts before and after the answer; {text} and {second} are the parts of a row."""
 
     before: str
     after: str | None
@@ -64,17 +64,17 @@ class Prompt:
             fields = [(name, form) for _, name, form, _ in Formatter().parse(template) if name is not None]
         except ValueError:
             fields = [("", "")]
-        if any(name not in parts or form for name, form in fields):
+        if {*fields} - {(part, "") for part in parts}:
             allowed = " and ".join(f"{{{part}}}" for part in parts)
             raise ConfigError(f"--prompt: {template!r}: only {allowed} may be in braces; write {{{{ for a brace")
         return cls(before.rstrip(" "), after[0] if after else None)
 
     def fill(self, parts: Fields) -> Context:
         """The texts before and after the answer for a row, whose text may have the [MASK] if the template has none."""
-        text, second, *_ = (*parts, "")
-        before = self.before.format(text=text, second=second)
-        if self.after is not None:
-            return before, self.after.format(text=text, second=second)
+        named = dict(zip(("text", "second"), parts, strict=False))
+        before, after = self.before.format(**named), self.after
+        if after is not None:
+            return before, after.format(**named)
         before, gap, after = before.partition(GAP)
         return before.rstrip(" ") if gap else before, after
 
@@ -102,21 +102,21 @@ def answer_scores(
     """The scores of the C candidates of each prompt (before, after): score -> (C,)."""
     causal, scores = is_causal(encoder), list[dict[str, Floats]]()
     of_prompts = [([prompt, ("", ""), *neutral], words) for prompt, words in zip(prompts, candidates, strict=True)]
-    inputs = dict[tuple[Context, str], Gap]()
-    for context, answer in dict.fromkeys(key for of_prompt in of_prompts for key in product(*of_prompt)):
+    total = dict.fromkeys(key for of_prompt in of_prompts for key in product(*of_prompt))
+    inputs = list[Gap]()
+    for (before, after), answer in total:
         try:
-            of_parts = pieces(encoder.tokenizer, context[0], answer, context[1])
-            inputs[context, answer] = gap_between(encoder.model, *of_parts, causal=causal)
+            inputs.append(gap_between(encoder.model, *pieces(encoder.tokenizer, before, answer, after), causal=causal))
         except DataError as error:
             raise DataError(f"answer {answer!r}: {error}") from error
-    measured = (causal_log_probs if causal else masked_log_probs)(encoder.model, list(inputs.values()))
-    total = {key: values.sum() for key, values in zip(inputs, measured, strict=True)}
+    measured = (causal_log_probs if causal else masked_log_probs)(encoder.model, inputs)
+    sums_of = {key: values.sum() for key, values in zip(total, measured, strict=True)}
     for contexts, words in of_prompts:
         beyond = len(contexts[0][1].strip()) if causal else 0
         sizes = np.asarray([max(1, len(answer) + beyond) for answer in words])
-        sums, alone, *without = (np.asarray([total[context, answer] for answer in words]) for context in contexts)
-        calibrated = sums - np.log(np.mean(softmax(without, axis=1), axis=0))
-        scores.append({"sum": sums, "mean": sums / sizes, "prior": sums - alone, "calibrated": calibrated})
+        sums, alone, *without = np.asarray([[sums_of[context, answer] for answer in words] for context in contexts])
+        calibrated = sums - np.log(softmax(without, axis=1).mean(0))
+        scores.append(dict(zip(SCORES, (sums, sums / sizes, sums - alone, calibrated), strict=True)))
     return scores
 
 
@@ -131,11 +131,10 @@ def pieces(tokenizer: Tokenizer, before: str, answer: str, after: str) -> tuple[
     return parts[:first], parts[first:last], parts[last:]
 
 
-def share(hits_N: Sequence[Any] | Floats, clusters: Ints | None = None, *, least: float = 0.0) -> Interval:
+def share(hits_N: Floats, clusters: Ints | None = None, *, least: float = 0.0) -> Interval:
     """The mean of N values between `least` and 1, with its interval over items (`clusters`: of them)."""
     groups = np.arange(len(hits_N)) if clusters is None else clusters
-    sums = [np.bincount(groups, of).astype(np.float64) for of in (np.asarray(hits_N, float), np.ones(len(hits_N)))]
-    return rate(*sums, within=(least, 1.0))
+    return rate(np.bincount(groups, hits_N), np.bincount(groups).astype(np.float64), within=(least, 1.0))
 
 
 def choice(
@@ -148,19 +147,20 @@ def choice(
         [(f"{shown}{before}", "" if left else after) for before, after in map(template.fill, parts)]
         for parts in (split.fields, [(text, text) for text in NEUTRAL])
     )
-    judged = list(zip(answer_scores(encoder, prompts, candidates, neutral=neutral), rights, strict=True))
-    # A tie is wrong.
-    hits = {
-        name: np.asarray([(np.delete(of[name], right) < of[name][right]).all() for of, right in judged])
-        for name in SCORES
-    }
+    scores, hits = answer_scores(encoder, prompts, candidates, neutral=neutral), dict[str, Floats]()
+    for name in SCORES:
+        # A tie is wrong.
+        judged = (
+            (of[name][right] > np.delete(of[name], right)).all() for of, right in zip(scores, rights, strict=True)
+        )
+        hits[name] = np.fromiter(judged, float)
     usual, count = Counter(rights).most_common(1)[0]
-    nats = -np.mean([of["sum"][right] for of, right in judged])
-    ids = encoder.tokenizer.encode_batch([f" {answer}" for answer in dict.fromkeys(sum(map(tuple, candidates), ()))])
+    nats = -np.mean([of["sum"][right] for of, right in zip(scores, rights, strict=True)])
+    ids = encoder.tokenizer.encode_batch([f" {answer}" for answer in dict.fromkeys(chain(*candidates))])
     row: Row = {"items": len(split), "unknown": sum(bool((of == UNK).any()) for of in ids)}
     row |= {"trivial": count / len(split) if words else None}
     row |= {name: share(of, split.clusters) for name, of in hits.items()}
     row |= {"guessing": float(np.mean([1 / len(of) for of in candidates])), "perplexity": math.exp(min(nats, 700.0))}
     # A score that is chosen by its hits on these items would be too good.
-    gains = hits["calibrated"] - np.equal(rights, usual).astype(float)
-    return row | {GAIN: share(gains, split.clusters, least=-1.0) if words else None}, hits["calibrated"].astype(float)
+    gains = hits["calibrated"] - np.equal(rights, usual)
+    return row | {GAIN: share(gains, split.clusters, least=-1.0) if words else None}, hits["calibrated"]

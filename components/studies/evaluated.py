@@ -9,7 +9,7 @@ from components.core.artifacts import read_json
 from components.core.errors import ConfigError, nearest
 from components.data.scoring import title
 from components.reporting.evaluations import comparison, differences_of, labels_at
-from components.reporting.findings import Drawing, interval_of
+from components.reporting.findings import Drawing
 from components.settings.systems import System
 from components.studies.frame import STAGE_OF, Measured, Outputs, Row, Sheet
 
@@ -18,14 +18,14 @@ PAIR: Final = (
     "adapted"
 )
 TRANSFERRED: Final = "no transferred system was evaluated; run.starts must name pretrained or adapted"
-#: Columns of an encoder, and of a part of the test set.
+#: Columns of an encoder, of a part of the test set, and of the labels that a rival needs.
 SIZES: Final = ("parameters", "perplexity per word")
 PARTS: Final = ("score", "difference", "corrected", "hurts")
+NEEDED: Final = ("system", "labels", "score", "against", "needs", "ratio")
 
 
-def _row(values: Mapping[str, Any]) -> Row:
-    """A row of evaluation.json with its intervals."""
-    return {key: interval_of(value) if isinstance(value, Mapping) else value for key, value in values.items()}
+def _about(name: str, evaluation: Mapping[str, Any]) -> str:
+    return f"{name} ({title(evaluation['main'])})"
 
 
 def _curves(evaluations: Mapping[str, Any]) -> list[Drawing]:
@@ -37,24 +37,25 @@ def systems(outputs: Outputs, *, task: str = "", family: str = "", system: str =
     """Size, perplexity and scores on test of every system, and the paired difference of `system` to each other one."""
     sheets, blocks = list[Sheet](), {name: of.family or name for name, of in outputs.params.pretrain.items()}
     for name, of in outputs.evaluations(task, "systems", needs="no system was evaluated").items():
-        labels = {budget: labels_at(budget, of["unit"]) for budget in of["budgets"]}
-        last, rows = labels[of["budgets"][-1]], dict[str, Row]()
+        labels, rows = [labels_at(budget, of["unit"]) for budget in of["budgets"]], dict[str, Row]()
+        last, seconds = labels[-1], f"seconds, {labels[-1]}"
         for entry in of["systems"]:
             if family in ("", blocks.get(entry["family"])):
-                cells = {labels[each["budget"]]: each for each in entry["budgets"]}
                 row = {"system": entry["system"]} | _sizes(outputs, System.of(entry["family"], entry["start"]))
-                row |= dict.fromkeys(labels.values()) | {at: each["scores"][of["main"]] for at, each in cells.items()}
-                seconds = cells[last]["training"]["seconds"] if last in cells else None
-                rows[entry["system"]] = _row(row | {f"seconds, {last}": seconds})
-        first = system or max(rows, key=lambda each: rows[each][last].mean if rows[each][last] else -1.0)
+                row |= dict.fromkeys([*labels, seconds])
+                for each in entry["budgets"]:
+                    at = labels_at(each["budget"], of["unit"])
+                    row[at] = each["scores"][of["main"]]
+                    row[seconds] = each["training"]["seconds"] if at == last else None
+                rows[entry["system"]] = row
+        first = system or max(rows, key=lambda each: (rows[each][last] or {"mean": -1.0})["mean"])
         if first not in rows:
             raise ConfigError(f"--system: unknown system {first!r}{nearest(first, rows)}")
         differences = differences_of(of, of["budgets"][-1])
         for each, row in rows.items():
-            row |= _row({f"{first} minus it, {last}": differences.get((first, each))})
+            row[f"{first} minus it, {last}"] = differences.get((first, each))
         shown = sorted(rows.values(), key=lambda row: (family and row["parameters"]) or 0)
-        forms = {"perplexity per word": ",.1f", f"seconds, {last}": ".1f"}
-        sheets.append(Sheet(shown, f"{name} ({title(of['main'])})", forms, last))
+        sheets.append(Sheet(shown, _about(name, of), {"perplexity per word": ",.1f", seconds: ".1f"}, last))
     return Measured(sheets)
 
 
@@ -71,8 +72,7 @@ def benefits(outputs: Outputs, *, task: str = "") -> Measured:
     """The benefits of every transferred system over the same family from scratch."""
     evaluations = outputs.evaluations(task, "benefits", needs=PAIR)
     sheets = [
-        Sheet([*map(_row, of["benefits"])], f"{name} ({title(of['main'])})", value="difference", reference=0.0)
-        for name, of in evaluations.items()
+        Sheet(of["benefits"], _about(name, of), value="difference", reference=0.0) for name, of in evaluations.items()
     ]
     return Measured(sheets, figures=_curves(evaluations))
 
@@ -82,11 +82,9 @@ def negative_transfer(outputs: Outputs, *, task: str = "") -> Measured:
     sheets = []
     for name, of in outputs.evaluations(task, "transfer", needs=PAIR).items():
         rows = [
-            _row(
-                {"system": f"{family}-{start}", "part": f"{part['part']} {part['name'] or 'rows'}"}
-                | {"rows": part["rows"], "scratch": part["scratch"]}
-                | {key: entry[key] for key in PARTS}
-            )
+            {"system": f"{family}-{start}", "part": f"{part['part']} {part['name'] or 'rows'}"}
+            | {"rows": part["rows"], "scratch": part["scratch"]}
+            | {key: entry[key] for key in PARTS}
             for family, budgets in of["transfer"].items()
             for part in budgets[-1]["parts"]
             for start, entry in part["starts"].items()
@@ -100,11 +98,9 @@ def label_efficiency(outputs: Outputs, *, task: str = "") -> Measured:
     """The number of labels with which scratch and the best baseline reach the score of each transferred system."""
     evaluations, sheets = outputs.evaluations(task, "label_efficiency", needs=TRANSFERRED), list[Sheet]()
     for name, of in evaluations.items():
-        unit, forms = of["unit"], dict.fromkeys((of["unit"], "needs", "ratio"), ".3g")
-        names = {"system": "system", "labels": unit, "score": title(of["main"])}
-        names |= {key: key for key in ("against", "needs", "ratio")}
-        rows = [_row({as_: row[key] for key, as_ in names.items()}) for row in of["label_efficiency"]]
-        by = ("system", unit, "against")
+        names = {"labels": of["unit"], "score": title(of["main"])}
+        rows = [{names.get(key, key): row[key] for key in NEEDED} for row in of["label_efficiency"]]
+        forms, by = dict.fromkeys((of["unit"], "needs", "ratio"), ".3g"), ("system", of["unit"], "against")
         sheets.append(Sheet(rows, name, forms, "ratio", by=by, reference=1.0, logarithmic=True))
     lead = [f"{name}: {of['headline']}" for name, of in evaluations.items() if of["headline"]]
     return Measured(sheets, lead=lead, figures=_curves(evaluations))

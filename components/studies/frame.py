@@ -19,7 +19,7 @@ from components.models import family as family_named
 from components.models.encoder import Encoder, load_encoder
 from components.reporting import figures
 from components.reporting.figures import Line
-from components.reporting.findings import Chapter, Drawing, Findings, Table, cell
+from components.reporting.findings import Chapter, Drawing, Findings, Table, cell, interval_of
 from components.settings.finetune import FinetuneSettings
 from components.settings.params import Params
 from components.settings.systems import System
@@ -63,6 +63,12 @@ class Sheet:
     by: Sequence[str] = ()
     reference: float | None = None
     logarithmic: bool = False
+
+    def __post_init__(self) -> None:
+        # Intervals as in evaluation.json.
+        self.rows = [
+            {key: interval_of(of) if isinstance(of, Mapping) else of for key, of in row.items()} for row in self.rows
+        ]
 
     def named(self) -> Iterator[tuple[str, Interval]]:
         """The name of each row with a value, and the value."""

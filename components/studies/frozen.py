@@ -63,15 +63,15 @@ def logme(features_NF: Floats, targets_NC: Floats) -> float:
 
     u_NR, sizes_R, _ = np.linalg.svd(np.asarray(features_NF, dtype=np.float64), full_matrices=False)
     # The evidence does not depend on the scale of the features, but the bounds of r do.
-    squares_R = np.square(sizes_R / max(sizes_R[0], 1e-300))
-    count, values = len(u_NR), []
+    squares_R, count = np.square(sizes_R / max(sizes_R[0], 1e-300)), len(u_NR)
+
+    def lost(logarithm: float, along_R: Floats, total: float) -> float:
+        ratio = math.exp(logarithm)
+        mean = max((total - (squares_R / (squares_R + ratio) * along_R).sum()) / count, 1e-12)
+        return float(math.log(2 * math.pi * mean) + 1 + np.log1p(squares_R / ratio).sum() / count) / 2
+
+    values = []
     for y_N in (column for column in np.asarray(targets_NC, dtype=np.float64).T if np.ptp(column)):
-        along_R = np.square(u_NR.T @ y_N)
-
-        def lost(logarithm: float, along_R: Floats = along_R, total: float = float(y_N @ y_N)) -> float:
-            ratio = math.exp(logarithm)
-            mean = max((total - float((squares_R / (squares_R + ratio) * along_R).sum())) / count, 1e-12)
-            return (math.log(2 * math.pi * mean) + 1 + float(np.log1p(squares_R / ratio).sum()) / count) / 2
-
-        values.append(-minimize_scalar(lost, bounds=BOUNDS, method="bounded", options={"xatol": 1e-6}).fun)
-    return float(np.mean(values))
+        given = np.square(u_NR.T @ y_N), y_N @ y_N
+        values.append(minimize_scalar(lost, args=given, bounds=BOUNDS, method="bounded", options={"xatol": 1e-6}).fun)
+    return -float(np.mean(values))
