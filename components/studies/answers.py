@@ -14,12 +14,8 @@ from log-likelihoods l:
 For causal models, the text after the answer counts as a part of it, in l and in the number of characters.
 """
 
-import math
-from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
-from itertools import chain, product
-from string import Formatter
+from itertools import product
 from typing import Final
 
 import numpy as np
@@ -27,60 +23,17 @@ from scipy.special import softmax
 
 from components.core.errors import ConfigError, DataError
 from components.data.scoring.base import Floats
-from components.data.scoring.intervals import Interval, Ints
-from components.data.tasks.data import Fields, Split
 from components.models import family as family_named
 from components.models.encoder import Encoder
-from components.serving.generation import GAP, require_output_layer
+from components.serving.generation import require_output_layer
 from components.serving.likelihood import Gap, causal_log_probs, gap_between, masked_log_probs
-from components.studies.frame import Row, is_causal, rate
+from components.studies.frame import is_causal
+from components.studies.templates import Context
 from components.tokenization import Tokenizer
-from components.tokenization.special import UNK
 
-#: Texts without content (Zhao et al. 2021).
-NEUTRAL: Final = ("N/A", "")
-#: Column of the difference to the most frequent answer.
-GAIN: Final = "calibrated minus trivial"
 #: Why an encoder has no answers.
 SILENT: Final = "no causal or masked language model with an output layer that reads forward"
 SCORES: Final = ("sum", "mean", "prior", "calibrated")
-Context = tuple[str, str]
-
-
-@dataclass(frozen=True)
-class Prompt:
-    """The texts before and after the answer; {text} and {second} are the parts of a row."""
-
-    before: str
-    after: str | None
-
-    @classmethod
-    def of(cls, template: str, *, parts: Sequence[str] = ("text", "second")) -> "Prompt":
-        """Parse a text. The answer replaces its [MASK], or follows the text if there is none."""
-        before, *after = template.split(GAP)
-        if len(after) > 1:
-            raise ConfigError(f"--prompt: {template!r} has {len(after)} {GAP}; write one or none")
-        try:
-            fields = [(name, form) for _, name, form, _ in Formatter().parse(template) if name is not None]
-        except ValueError:
-            fields = [("", "")]
-        if {*fields} - {(part, "") for part in parts}:
-            allowed = " and ".join(f"{{{part}}}" for part in parts)
-            raise ConfigError(f"--prompt: {template!r}: only {allowed} may be in braces; write {{{{ for a brace")
-        return cls(before.rstrip(" "), after[0] if after else None)
-
-    def fill(self, parts: Fields) -> Context:
-        """The texts before and after the answer for a row, whose text may have the [MASK] if the template has none."""
-        named = dict(zip(("text", "second"), parts, strict=False))
-        before, after = self.before.format(**named), self.after
-        if after is not None:
-            return before, after.format(**named)
-        before, gap, after = before.partition(GAP)
-        return before.rstrip(" ") if gap else before, after
-
-    def lines(self, answered: Sequence[tuple[Fields, str]]) -> str:
-        """Demonstrations: rows with their answers, which precede a prompt."""
-        return "".join(f"{before} {answer}{after}\n" for of, answer in answered for before, after in [self.fill(of)])
 
 
 def can_answer(encoder: Encoder) -> bool:
@@ -129,38 +82,3 @@ def pieces(tokenizer: Tokenizer, before: str, answer: str, after: str) -> tuple[
     last = sum(int(begin < len(start) + len(answer)) for begin, _ in offsets)
     parts = ids.tolist()
     return parts[:first], parts[first:last], parts[last:]
-
-
-def share(hits_N: Floats, clusters: Ints | None = None, *, least: float = 0.0) -> Interval:
-    """The mean of N values between `least` and 1, with its interval over items (`clusters`: of them)."""
-    groups = np.arange(len(hits_N)) if clusters is None else clusters
-    return rate(np.bincount(groups, hits_N), np.bincount(groups).astype(np.float64), within=(least, 1.0))
-
-
-def choice(
-    encoder: Encoder, split: Split, template: Prompt, shown: str, words: Sequence[str], *, left: bool = False
-) -> tuple[Row, Floats]:
-    """The choice by each score among `words`, or the row's own choices without any, against the most frequent one; and
-    whether the calibrated one is right for each row. `left`: only the text before the answer is read."""
-    rights, candidates = [int(target[0]) for target in split.targets], [words or fields[1:] for fields in split.fields]
-    prompts, neutral = (
-        [(f"{shown}{before}", "" if left else after) for before, after in map(template.fill, parts)]
-        for parts in (split.fields, [(text, text) for text in NEUTRAL])
-    )
-    scores, hits = answer_scores(encoder, prompts, candidates, neutral=neutral), dict[str, Floats]()
-    for name in SCORES:
-        # A tie is wrong.
-        judged = (
-            (of[name][right] > np.delete(of[name], right)).all() for of, right in zip(scores, rights, strict=True)
-        )
-        hits[name] = np.fromiter(judged, float)
-    usual, count = Counter(rights).most_common(1)[0]
-    nats = -np.mean([of["sum"][right] for of, right in zip(scores, rights, strict=True)])
-    ids = encoder.tokenizer.encode_batch([f" {answer}" for answer in dict.fromkeys(chain(*candidates))])
-    row: Row = {"items": len(split), "unknown": sum(bool((of == UNK).any()) for of in ids)}
-    row |= {"trivial": count / len(split) if words else None}
-    row |= {name: share(of, split.clusters) for name, of in hits.items()}
-    row |= {"guessing": float(np.mean([1 / len(of) for of in candidates])), "perplexity": math.exp(min(nats, 700.0))}
-    # A score that is chosen by its hits on these items would be too good.
-    gains = hits["calibrated"] - np.equal(rights, usual)
-    return row | {GAIN: share(gains, split.clusters, least=-1.0) if words else None}, hits["calibrated"]

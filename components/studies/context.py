@@ -1,9 +1,8 @@
 """How much context does a language model use, and what does it cost? (Dai et al. 2019)
 
 The gain of a context is the mean decrease of the loss from it to the longest one. A context is effective up to the
-first length from which the rest lowers the perplexity by less than 1% or not measurably. All positions count: a choice
-of the hardest ones by the loss at one context takes noise for a gain of the next (as the relative effective context
-length of section 4.4 does).
+first length from which the rest lowers the perplexity by less than 1% or not measurably. All positions count: the
+hardest ones by the loss at one context (section 4.4) would take noise for a gain of the next.
 """
 
 import math
@@ -40,13 +39,13 @@ def effective(losses_CP: Floats, step: int) -> int:
 @torch.inference_mode()
 def cost(model: LanguageModel, store: TokenStore, *, context: int) -> Row:
     """Milliseconds per predicted piece with `context` pieces before it: recomputed, or with a carried state or memory,
-    by which each piece is processed once (section 4.5); and their ratio with its interval over timings. Both are timed
-    alternately. A model with limited positions carries no state, and is timed with as many pieces as fit."""
+    by which each piece is processed once (section 4.5); and their ratio over timings, which alternate. A model with
+    limited positions carries no state, and is timed with as many pieces as fit."""
     context, carries = min(context, model.max_tokens or context), model.max_tokens is None
     text = torch.from_numpy(store.span(0, context + TIMED))[None]
     if isinstance(model, TransformerXL):
         model.set_memory(context)
-    # Evaluation would move the window by one piece; a few windows are enough to time one.
+    # A few windows are enough to time one.
     windows, times = range(0, TIMED, 16), list[tuple[float, float]]()
     for _ in range(REPEATS):
         began = time.perf_counter()
@@ -60,12 +59,8 @@ def cost(model: LanguageModel, store: TokenStore, *, context: int) -> Row:
             carried = (time.perf_counter() - began) / TIMED * 1000
         times.append((carried, anew))
     fastest, recomputed = map(min, zip(*times, strict=True))
-    shown = (
-        (fastest, recomputed, over([anew / carried for carried, anew in times]))
-        if carries
-        else (None, recomputed, None)
-    )
-    return {"context": context} | dict(zip(("ms, carried state", "ms, recomputed", "ratio"), shown, strict=True))
+    shown = {"ms, carried state": fastest if carries else None, "ms, recomputed": recomputed}
+    return {"context": context} | shown | {"ratio": over([anew / of for of, anew in times]) if carries else None}
 
 
 def measure(

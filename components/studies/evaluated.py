@@ -24,13 +24,8 @@ PARTS: Final = ("score", "difference", "corrected", "hurts")
 NEEDED: Final = ("system", "labels", "score", "against", "needs", "ratio")
 
 
-def _about(name: str, evaluation: Mapping[str, Any]) -> str:
-    return f"{name} ({title(evaluation['main'])})"
-
-
 def _curves(evaluations: Mapping[str, Any]) -> list[Drawing]:
-    drawn = {name: comparison(of) for name, of in evaluations.items()}
-    return [Drawing(of.svg, f"{name}: {of.caption}") for name, of in drawn.items()]
+    return [Drawing((drawn := comparison(of)).svg, f"{name}: {drawn.caption}") for name, of in evaluations.items()]
 
 
 def systems(outputs: Outputs, *, task: str = "", family: str = "", system: str = "") -> Measured:
@@ -55,7 +50,8 @@ def systems(outputs: Outputs, *, task: str = "", family: str = "", system: str =
         for each, row in rows.items():
             row[f"{first} minus it, {last}"] = differences.get((first, each))
         shown = sorted(rows.values(), key=lambda row: (family and row["parameters"]) or 0)
-        sheets.append(Sheet(shown, _about(name, of), {"perplexity per word": ",.1f", seconds: ".1f"}, last))
+        forms = {"perplexity per word": ",.1f", seconds: ".1f"}
+        sheets.append(Sheet(shown, f"{name} ({title(of['main'])})", forms, last))
     return Measured(sheets)
 
 
@@ -71,9 +67,8 @@ def _sizes(outputs: Outputs, system: System) -> Row:
 def benefits(outputs: Outputs, *, task: str = "") -> Measured:
     """The benefits of every transferred system over the same family from scratch."""
     evaluations = outputs.evaluations(task, "benefits", needs=PAIR)
-    sheets = [
-        Sheet(of["benefits"], _about(name, of), value="difference", reference=0.0) for name, of in evaluations.items()
-    ]
+    titles = {f"{name} ({title(of['main'])})": of["benefits"] for name, of in evaluations.items()}
+    sheets = [Sheet(rows, about, value="difference", reference=0.0) for about, rows in titles.items()]
     return Measured(sheets, figures=_curves(evaluations))
 
 
@@ -82,9 +77,8 @@ def negative_transfer(outputs: Outputs, *, task: str = "") -> Measured:
     sheets = []
     for name, of in outputs.evaluations(task, "transfer", needs=PAIR).items():
         rows = [
-            {"system": f"{family}-{start}", "part": f"{part['part']} {part['name'] or 'rows'}"}
-            | {"rows": part["rows"], "scratch": part["scratch"]}
-            | {key: entry[key] for key in PARTS}
+            {"system": f"{family}-{start}", "part": f"{part['part']} {part['name'] or 'rows'}", "rows": part["rows"]}
+            | {"scratch": part["scratch"], **{key: entry[key] for key in PARTS}}
             for family, budgets in of["transfer"].items()
             for part in budgets[-1]["parts"]
             for start, entry in part["starts"].items()

@@ -124,8 +124,8 @@ class Measured:
         drawings = [*self.figures, *(drawing for sheet in self.sheets for drawing in sheet.drawing())]
         tables = [Table.of(sheet.rows, sheet.title, sheet.forms) for sheet in self.sheets]
         numbers = json.dumps({sheet.title or name: list(sheet.rows) for sheet in self.sheets}, default=asdict)
-        # JSON has no infinity.
-        plain = json.loads(numbers, parse_constant=lambda _: None)
+        # JSON has no infinity; NaN is refused when it is written.
+        plain = json.loads(numbers, parse_constant=lambda name: math.nan if name == "NaN" else None)
         return Findings(Chapter(title, lead, [*self.text, *notes], tables, drawings), plain)
 
 

@@ -32,8 +32,7 @@ MOST = 50
 
 @dataclass(frozen=True)
 class Labelled:
-    """A task for the studies of encoders: `labels` of each stratum of train are sampled; dev is empty if none is
-    named."""
+    """A task, of which `labels` of each stratum of train are sampled; dev is empty if none is named."""
 
     facts: TaskFacts
     train: Split
@@ -48,10 +47,8 @@ class Labelled:
         directory = outputs.of("examples", name)
         facts = read_facts(directory)
         if facts.kind not in LABELLED:
-            raise ConfigError(
-                f"{name}: this study needs one label per text or word, which {facts.kind} does not have; it supports "
-                f"{', '.join(LABELLED)}"
-            )
+            needs = f"this study needs one label per text or word, which {facts.kind} does not have"
+            raise ConfigError(f"{name}: {needs}; it supports {', '.join(LABELLED)}")
         usual = max((of for of in facts.budgets if of != ALL and of <= MOST), default=facts.budgets[0])
         return cls(facts, read_split(directory, "train"), read_split(directory, "dev"), budget or usual)
 

@@ -1,10 +1,8 @@
-"""Nearest neighbours of words in a table of word vectors.
+"""Nearest neighbours of words in a table of word vectors."""
 
-Shape suffixes: V vocabulary, D width.
-"""
-
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Mapping, Sequence
+from itertools import chain
 
 import numpy as np
 
@@ -46,10 +44,10 @@ def near(encoder: Encoder, words: Sequence[str], *, count: int) -> dict[str, lis
         piece if id_ < FIRST_ORDINARY or tokenizer.continues(id_) else tokenizer.surface(id_)
         for id_, piece in enumerate(tokenizer.pieces)
     ]
-    table_VD, lowercase = model.vectors(), getattr(tokenizer, "lowercase", False)
+    table, lowercase = model.vectors(), getattr(tokenizer, "lowercase", False)
     spelled = {of: of.lower() if lowercase else of for of in words}
     return {
-        word: nearest_words(table_VD, written, model.vector(of), count=count, without=(word, of))
+        word: nearest_words(table, written, model.vector(of), count=count, without=(word, of))
         for word, of in spelled.items()
     }
 
@@ -77,11 +75,10 @@ def parts_of_speech(outputs: Outputs, task: str) -> dict[str, str]:
     facts, train = read_facts(directory), read_split(directory, "train")
     if not has(facts.kind, "words"):
         raise ConfigError(f"--tags: {task} is no task of tagging")
-    counts = defaultdict[str, Counter[str]](Counter)
-    for fields, targets in zip(train.fields, train.targets, strict=True):
-        for word, tag in zip(fields, targets, strict=True):
-            counts[str(word).casefold()][facts.labels[int(tag)]] += 1
-    return {word: of.most_common(1)[0][0] for word, of in counts.items()}
+    pairs = zip(map(str, chain(*train.fields)), chain(*train.targets), strict=True)
+    counted = Counter((word.casefold(), facts.labels[int(tag)]) for word, tag in pairs).most_common()
+    # The most frequent tag of a word is the last one, which counts.
+    return dict(pair for pair, _ in reversed(counted))
 
 
 def same_part(near: Mapping[str, Sequence[str]], tagged: Mapping[str, str]) -> Row:

@@ -15,8 +15,10 @@ from components.data.formats.rows import open_rows
 from components.data.formats.tables import as_text
 from components.data.tasks.data import Split
 from components.serving.generation import GAP
-from components.studies.answers import SILENT, Prompt, can_answer, choice, share
+from components.studies.answers import SILENT, can_answer
+from components.studies.choices import choice, share
 from components.studies.frame import CAUSAL, Measured, Outputs, Row, Sheet, is_causal
+from components.studies.templates import Prompt
 
 ITEMS: Final = Path(__file__).with_suffix(".json")
 

@@ -9,8 +9,10 @@ import numpy as np
 from components.core.errors import ConfigError
 from components.data.tasks.examples import read_facts, read_split
 from components.settings.tasks import has
-from components.studies.answers import GAIN, SILENT, Prompt, can_answer, choice
+from components.studies.answers import SILENT, can_answer
+from components.studies.choices import GAIN, choice
 from components.studies.frame import Measured, Outputs, Sheet
+from components.studies.templates import Prompt
 
 KINDS: Final = ("choice", "classification", "pair")
 

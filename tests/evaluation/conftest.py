@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from components.core.artifacts import read_manifest, writing
+from components.data.tasks.results import SCHEMA
 from components.evaluation.stage import EvaluateJob, evaluate
 
 
@@ -64,25 +65,34 @@ def write_examples(path: Path, task: Task) -> Path:
 
 def write_runs(directory: Path, results: Iterable[Results], *, examples: Path) -> None:
     """Write an output directory of the stage `finetune` or `baseline`."""
-    columns: dict[str, list[Any]] = {
-        name: [] for name in ("system", "family", "start", "budget", "seed", "split", "row", "answer", "slice")
-    }
-    records = []
-    for result in results:
-        records.append({"system": result.system, "family": result.family, "start": result.start, **result.record})
-        for split, answers in result.answers.items():
-            for row, answer in enumerate(answers):
-                cells = (
-                    result.system, result.family, result.start, result.record["budget"], result.record["seed"], split,
-                    row, np.asarray(answer, dtype=np.float32), None,
-                )  # fmt: skip
-                for name, value in zip(columns, cells, strict=True):
-                    columns[name].append(value)
-    table = pa.table(columns | {"answer": pa.array(columns["answer"], pa.list_(pa.float32()))})
+    records = [{"system": of.system, "family": of.family, "start": of.start, **of.record} for of in results]
+    rows = [
+        {key: record[key] for key in ("system", "family", "start", "budget", "seed")}
+        | {"split": split, "row": row, "answer": np.asarray(answer, dtype=np.float32).tolist(), "slice": None}
+        for record, of in zip(records, results, strict=True)
+        for split, answers in of.answers.items()
+        for row, answer in enumerate(answers)
+    ]
     with writing(directory, kind="finetuned") as draft:
-        pq.write_table(table, draft.path / "runs.parquet")
+        pq.write_table(pa.Table.from_pylist(rows, schema=SCHEMA), draft.path / "runs.parquet")
         (draft.path / "runs.json").write_text(json.dumps(records))
         draft.facts["examples"] = read_manifest(examples).facts["digests"]
+
+
+def job_of(folder: Path, task: Task, results: Sequence[Results], **changes: Any) -> EvaluateJob:
+    """The inputs of the stage: examples, and the runs of each system and of all baselines."""
+    examples, tuned = write_examples(folder / "examples", task), [of for of in results if of.family != "baseline"]
+    for name in ("baselines", *{of.system for of in tuned}):
+        of_folder = [of for of in results if ("baselines" if of.family == "baseline" else of.system) == name]
+        write_runs(folder / "finetuned" / name, of_folder, examples=examples)
+    return EvaluateJob(
+        examples=examples,
+        finetuned=folder / "finetuned",
+        output=folder / "evaluation",
+        families=list(dict.fromkeys(of.family for of in tuned)),
+        starts=list(dict.fromkeys(of.start for of in tuned)),
+        **changes,
+    )
 
 
 def record_of(budget: int, seed: int, rows: int, scores: Sequence[float], main: str = "macro_f1") -> dict[str, Any]:

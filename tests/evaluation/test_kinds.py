@@ -7,10 +7,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from components.evaluation.stage import EvaluateJob
 from components.settings.evaluate import EvaluateSettings
 
-from .conftest import Results, Task, content_of, record_of, write_examples, write_runs
+from .conftest import Results, Task, content_of, job_of, record_of
 
 CONTEXT = "Marie Curie was born in Warsaw."
 
@@ -48,11 +47,8 @@ def answer(kind: str, fields: tuple[str, ...], target: list[float], *, right: bo
 
 def evaluated(kind: str, tmp_path: Path) -> dict[str, Any]:
     """Evaluate a system from scratch with 10% accuracy and an adapted one with 90%."""
-    task = TASKS[kind]
-    examples = write_examples(tmp_path / "examples", task)
-
-    def write(folder: str, system: str, family: str, start: str, share: float) -> None:
-        results = []
+    task, results = TASKS[kind], []
+    for family, start, share in (("baseline", "none", 0.1), ("bert", "scratch", 0.1), ("bert", "adapted", 0.9)):
         for seed in (0, 1):
             right = np.random.default_rng(seed).permutation(40) < 40 * share
             predictions = {
@@ -61,21 +57,9 @@ def evaluated(kind: str, tmp_path: Path) -> dict[str, Any]:
                 if split != "train"
             }
             record = record_of(16, seed, 16, [share], MAIN[kind])
-            results.append(Results(system, family, start, record, predictions))
-        write_runs(tmp_path / "finetuned" / folder, results, examples=examples)
-
-    write("baselines", "most-frequent", "baseline", "none", 0.1)
-    write("bert-scratch", "bert-scratch", "bert", "scratch", 0.1)
-    write("bert-adapted", "bert-adapted", "bert", "adapted", 0.9)
-    job = EvaluateJob(
-        examples=examples,
-        finetuned=tmp_path / "finetuned",
-        output=tmp_path / "evaluation",
-        families=["bert"],
-        starts=["scratch", "adapted"],
-        settings=EvaluateSettings(ensembles={"both": ["bert", "other"]}),
-    )
-    return content_of(job)
+            results.append(Results(f"{family}-{start}", family, start, record, predictions))
+    ensembles = EvaluateSettings(ensembles={"both": ["bert", "other"]})
+    return content_of(job_of(tmp_path, task, results, settings=ensembles))
 
 
 MAIN = {

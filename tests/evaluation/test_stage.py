@@ -14,9 +14,8 @@ import pytest
 from components.core.errors import ArtifactError
 from components.data.tasks.examples import read_split
 from components.evaluation.stage import EvaluateJob, evaluate
-from components.settings.evaluate import EvaluateSettings
 
-from .conftest import Results, Task, content_of, record_of, write_examples, write_runs
+from .conftest import Results, Task, content_of, job_of, record_of, write_examples, write_runs
 
 # Accuracy on test with 2 and with 8 labels per class.
 ACCURACY = {
@@ -70,18 +69,8 @@ def write_system(task: Path, folder: Path, systems: list[str]) -> None:
 
 @pytest.fixture
 def job(task: Path, tmp_path: Path) -> EvaluateJob:
-    finetuned = tmp_path / "finetuned"
-    write_system(task, finetuned / "baselines", ["tfidf-words", "most-frequent"])
-    for system in FAMILY:
-        write_system(task, finetuned / system, [system])
-    return EvaluateJob(
-        examples=task,
-        finetuned=finetuned,
-        output=tmp_path / "evaluation",
-        families=["ulmfit"],
-        starts=["scratch", "adapted"],
-        settings=EvaluateSettings(),
-    )
+    systems = [result for system in ("tfidf-words", "most-frequent", *FAMILY) for result in results(task, system)]
+    return job_of(tmp_path, letters(), systems)
 
 
 @pytest.fixture
@@ -136,8 +125,8 @@ def test_a_class_without_or_with_few_rows_in_test_is_named(task, job, kept):
     shutil.rmtree(task)
     shutil.rmtree(job.finetuned)
     write_examples(task, examples)
-    write_system(task, job.finetuned / "baselines", ["most-frequent"])
-    write_system(task, job.finetuned / "ulmfit-adapted", ["ulmfit-adapted"])
+    for folder, system in (("baselines", "most-frequent"), ("ulmfit-adapted", "ulmfit-adapted")):
+        write_system(task, job.finetuned / folder, [system])
     content = content_of(job, starts=["adapted"])
     actual = cell(content, "ulmfit-adapted", 8)
     mean = np.mean([actual["per_class"][name]["f1"] for name in "ab"])

@@ -6,9 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from components.evaluation.stage import EvaluateJob
-
-from .conftest import Results, Task, content_of, record_of, write_examples, write_runs
+from .conftest import Results, Task, content_of, job_of, record_of
 
 ROWS = 400
 BUDGETS = (4, 16, 64)
@@ -34,29 +32,18 @@ def run(tmp_path: Path) -> Any:
     train}) -> content of evaluation.json."""
     rows = [((f"text {row}",), [LABELS[row]], SLICES[row]) for row in range(ROWS)]
     task = Task("classification", ["no", "yes"], {"train": rows[:100], "dev": rows[:20], "test": rows})
-    examples = write_examples(tmp_path / "examples", task)
 
     def evaluated(
         systems: dict[str, Any], dev: dict[str, float] | None = None, labels: dict[int, int] | None = None
     ) -> dict[str, Any]:
+        results = []
         for system, correct in systems.items():
-            family, start = system.split("-")
-            results = []
             for budget, count in (labels or {budget: budget for budget in BUDGETS}).items():
                 for seed in (0, 1, 2):
                     record = record_of(budget, seed, 2 * count, [(dev or {}).get(system, 0.5)])
                     test = answers(correct(budget, seed))
-                    results.append(Results(system, family, start, record, {"dev": test[:20], "test": test}))
-            write_runs(tmp_path / "finetuned" / system, results, examples=examples)
-        write_runs(tmp_path / "finetuned" / "baselines", [], examples=examples)
-        job = EvaluateJob(
-            examples=examples,
-            finetuned=tmp_path / "finetuned",
-            output=tmp_path / "evaluation",
-            families=["ulmfit"],
-            starts=[system.split("-")[1] for system in systems],
-        )
-        return content_of(job)
+                    results.append(Results(system, *system.split("-"), record, {"dev": test[:20], "test": test}))
+        return content_of(job_of(tmp_path / str(len(list(tmp_path.iterdir()))), task, results))
 
     return evaluated
 
@@ -64,17 +51,17 @@ def run(tmp_path: Path) -> Any:
 SCRATCH = {4: 0.6, 16: 0.7, 64: 0.8}
 
 
-def three(*, pretrained: float, adapted: float) -> dict[str, Any]:
-    """Scratch with the accuracies of SCRATCH; the other two have the same accuracy at every budget."""
-    return {
-        "ulmfit-scratch": lambda budget, seed: right(SCRATCH[budget], seed),
-        "ulmfit-pretrained": lambda budget, seed: right(pretrained, seed),
-        "ulmfit-adapted": lambda budget, seed: right(adapted, seed),
-    }
+def given(shares: dict[str, Any]) -> dict[str, Any]:
+    """Start -> accuracy of ULMFiT, or that at each budget; scratch has those of SCRATCH."""
+
+    def of(share: Any) -> Any:
+        return lambda budget, seed: right(share[budget] if isinstance(share, dict) else share, seed)
+
+    return {f"ulmfit-{start}": of(share) for start, share in ({"scratch": SCRATCH} | shares).items()}
 
 
 def test_what_transfer_was_worth(run):
-    content = run(three(pretrained=0.7, adapted=0.75), dev={"ulmfit-adapted": 0.6})
+    content = run(given({"pretrained": 0.7, "adapted": 0.75}), dev={"ulmfit-adapted": 0.6})
     few, some, _ = (row for row in content["label_efficiency"] if row["system"] == "ulmfit-adapted")
     # 0.75 is halfway between 0.7 at 16 and 0.8 at 64 labels: 32 in the logarithm.
     assert (few["budget"], few["labels"], few["least"], few["most"]) == (4, 4, 4, 64)
@@ -90,12 +77,7 @@ def test_what_transfer_was_worth(run):
 
 
 def test_scores_that_scratch_does_not_reach(run):
-    content = run(
-        {
-            "ulmfit-scratch": lambda budget, seed: right(SCRATCH[budget], seed),
-            "ulmfit-adapted": lambda budget, seed: right(0.95, seed),
-        }
-    )
+    content = run(given({"adapted": 0.95}))
     few = content["label_efficiency"][0]
     assert few["needs"] == {"mean": None, "low": None, "high": None}
     assert content["headline"].endswith(
@@ -105,10 +87,7 @@ def test_scores_that_scratch_does_not_reach(run):
 
 def test_a_saving_of_labels_is_claimed_only_beyond_the_bounds(run):
     """Two equal recipes with a flat curve: the mean of scratch stays below the score, its bounds do not."""
-    flat = {
-        "ulmfit-scratch": lambda budget, seed: right(0.7, seed),
-        "ulmfit-adapted": lambda budget, seed: right(0.71, 50 + seed),
-    }
+    flat = given({"scratch": 0.7}) | {"ulmfit-adapted": lambda budget, seed: right(0.71, 50 + seed)}
     content = run(flat)
     few = content["label_efficiency"][0]
     assert few["needs"] == {"mean": None, "low": 4.0, "high": None}
@@ -116,8 +95,7 @@ def test_a_saving_of_labels_is_claimed_only_beyond_the_bounds(run):
         "training from scratch needs more than 64 labels a class [4, more than 64]: that transfer saves labels is not "
         "shown."
     )
-    steep = flat | {"ulmfit-scratch": lambda budget, seed: right({4: 0.5, 16: 0.7, 64: 0.7}[budget], seed)}
-    content = run(steep)
+    content = run(flat | given({"scratch": {4: 0.5, 16: 0.7, 64: 0.7}}))
     few = content["label_efficiency"][0]
     assert few["needs"]["mean"] is None and 4 < few["needs"]["low"] < 16
     assert f"transfer was worth {few['ratio']['low']:.3g} times the labels or more." in content["headline"]
@@ -126,17 +104,13 @@ def test_a_saving_of_labels_is_claimed_only_beyond_the_bounds(run):
 @pytest.mark.filterwarnings("error")
 @pytest.mark.parametrize("labels", [{4: 4}, {4: 4, 16: 4, 64: 4}], ids=["one budget", "no more rows in train"])
 def test_a_single_number_of_labels_has_no_label_curve(run, labels):
-    systems = {
-        "ulmfit-scratch": lambda budget, seed: right(0.6, seed),
-        "ulmfit-adapted": lambda budget, seed: right(0.9, seed),
-    }
-    content = run(systems, labels=labels)
+    content = run(given({"scratch": 0.6, "adapted": 0.9}), labels=labels)
     assert {row["against"] for row in content["benefits"]} == {"epochs"}
     assert content["headline"].endswith("needs more than 4 labels a class; an estimate needs larger budgets.")
 
 
 def test_the_headline_is_about_the_best_system_on_dev(run):
-    content = run(three(pretrained=0.55, adapted=0.75), dev={"ulmfit-pretrained": 0.6})
+    content = run(given({"pretrained": 0.55, "adapted": 0.75}), dev={"ulmfit-pretrained": 0.6})
     assert content["headline"].startswith(
         "With 4 labels a class, ulmfit (pretrained) reaches macro F1 0.550; training from scratch"
     )
@@ -155,7 +129,7 @@ def test_a_slice_with_negative_transfer(run):
         correct[ROWS // 2 :] &= np.random.default_rng(seed).random(ROWS // 2) < 0.5
         return correct
 
-    content = run({"ulmfit-scratch": lambda budget, seed: right(SCRATCH[budget], seed), "ulmfit-adapted": adapted})
+    content = run(given({}) | {"ulmfit-adapted": adapted})
     largest = content["transfer"]["ulmfit"][-1]
     assert largest["budget"] == 64
     parts = {(part["part"], part["name"]): part for part in largest["parts"]}
@@ -173,12 +147,7 @@ def test_a_slice_with_negative_transfer(run):
 
 
 def test_a_decrease_within_the_interval_does_not_count(run):
-    content = run(
-        {
-            "ulmfit-scratch": lambda budget, seed: right(0.8, seed),
-            "ulmfit-adapted": lambda budget, seed: right(0.79, seed + 10),
-        }
-    )
+    content = run(given({"scratch": 0.8}) | {"ulmfit-adapted": lambda budget, seed: right(0.79, seed + 10)})
     parts = content["transfer"]["ulmfit"][0]["parts"]
     assert not any(part["starts"]["adapted"]["hurts"] for part in parts)
     assert parts[0]["starts"]["adapted"]["difference"]["mean"] == pytest.approx(-0.01, abs=0.002)

@@ -116,6 +116,18 @@ def add_encoder(outputs: Outputs, tokenizer_directory: Path) -> Callable[..., to
 
 
 @pytest.fixture
+def run_with(outputs: Outputs, add_encoder: Callable[..., torch.nn.Module]) -> Callable[..., None]:
+    """`run_with("bert", "gpt")` writes adapted encoders of a run with these families."""
+
+    def add(*names: str) -> None:
+        for name in names:
+            add_encoder(name)
+        outputs.params.run.__dict__["families"] = list(names)
+
+    return add
+
+
+@pytest.fixture
 def add_corpus(outputs: Outputs) -> Callable[..., None]:
     """`add_corpus("domain", ["A text.", ...])` writes an output of the stage `ingest`."""
 

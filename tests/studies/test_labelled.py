@@ -158,7 +158,7 @@ def test_sources_are_ranked(outputs, add_task, add_encoder, monkeypatch):
     assert {row["encoder"] for row in named.numbers["aws-type"]} == {"ulmfit-adapted-after-aws-code", "ulmfit-adapted"}
 
 
-def test_refusals(outputs, add_task, add_encoder, write_task, monkeypatch):
+def test_refusals(outputs, add_task, run_with, write_task, monkeypatch):
     def refused(error: type[Exception], match: str, encoders: str = "") -> None:
         with pytest.raises(error, match=match):
             findings(outputs, "which-source", encoders=encoders)
@@ -170,8 +170,7 @@ def test_refusals(outputs, add_task, add_encoder, write_task, monkeypatch):
     refused(ArtifactError, "run `headstart stage pretrain --item ulmfit`", "ulmfit, bert")
     rows = [{"words": ["the", "old", "apple"], "tags": ["O", "O", "O"]} for _ in range(40)]
     write_task("aws-type", [{"words": ["iron"], "tags": ["B-METAL"]}, *rows], kind="tagging")
-    for name in ("ulmfit", "bert"):
-        add_encoder(name)
+    run_with("ulmfit", "bert")
     refused(ConfigError, "aws-type: the sample of train has only one label, .*raise --budget", "ulmfit, bert")
     monkeypatch.setattr(labelled, "LABELLED", ("pair",))
     refused(ConfigError, "this study needs one label per text or word, which tagging")

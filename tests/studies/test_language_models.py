@@ -71,12 +71,9 @@ def test_losses_equal_those_of_one_pass_per_position(outputs, add_encoder, add_t
     assert np.array_equal(short[0], short[2]) == (model.max_tokens is not None)
 
 
-def test_the_study_compares_models_with_the_same_vocabulary(outputs, add_encoder, add_tokens, monkeypatch):
+def test_the_study_compares_models_with_the_same_vocabulary(outputs, run_with, add_tokens):
     add_tokens("domain-word", TEXTS)
-    for name in ("ulmfit", "transformer-xl", "gpt", "bert"):
-        add_encoder(name)
-    run = outputs.params.run.model_copy(update={"families": ["ulmfit", "transformer-xl", "gpt", "bert"]})
-    monkeypatch.setattr(outputs, "params", outputs.params.model_copy(update={"run": run}))
+    run_with("ulmfit", "transformer-xl", "gpt", "bert")
     actual = findings(outputs, "effective-context", longest=16, step=4, positions=32, costs="16")
     fits(actual, "effective-context")
     models = ["ulmfit-adapted", "transformer-xl-adapted", "gpt-adapted"]
@@ -91,9 +88,8 @@ def test_the_study_compares_models_with_the_same_vocabulary(outputs, add_encoder
     assert costs[0]["ratio"]["low"] < costs[0]["ratio"]["mean"] and len(actual.chapter.figures) == 3
 
 
-def test_messages_about_unsuitable_options(outputs, add_encoder, add_tokens):
-    for name in ("bert", "gpt"):
-        add_encoder(name)
+def test_messages_about_unsuitable_options(outputs, run_with, add_tokens):
+    run_with("bert", "gpt")
     add_tokens("domain-word", TEXTS)
     for options, error, message in (
         ({"encoder": "bert"}, ConfigError, "bert: not a causal language model; this study needs a causal family"),
@@ -109,10 +105,8 @@ def test_messages_about_unsuitable_options(outputs, add_encoder, add_tokens):
             findings(outputs, "effective-context", **{"encoder": "gpt"} | options)
 
 
-def test_beside_ngrams(outputs, add_encoder, add_tokens):
-    add_encoder("ulmfit")
-    add_encoder("bert")
-    outputs.params.run.__dict__["families"] = ["ulmfit"]
+def test_beside_ngrams(outputs, run_with, add_tokens):
+    run_with("ulmfit")
     rng = np.random.default_rng(0)
     train, heldout = ([" ".join(rng.choice(FILLER, 6)) for _ in range(count)] for count in (300, 80))
     add_tokens("domain-word", heldout, train)

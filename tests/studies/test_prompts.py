@@ -15,10 +15,11 @@ from components.core.errors import ConfigError, DataError
 from components.data.segmenters import Segmentation
 from components.data.tasks.examples import read_split
 from components.models.encoder import Encoder, build_model
-from components.studies import answers
-from components.studies.answers import SCORES, Prompt, answer_scores, can_answer, pieces
+from components.studies import choices
+from components.studies.answers import SCORES, answer_scores, can_answer, pieces
 from components.studies.frame import Outputs
 from components.studies.prompts import ITEMS, read_questions
+from components.studies.templates import Prompt
 from components.studies.zero_shot import label_words
 from components.tokenization.char import CharTokenizer
 from components.tokenization.special import END, MASK, SPECIAL_PIECES, START
@@ -55,9 +56,8 @@ def test_the_scores_of_a_causal_model(outputs, add_encoder):
     assert with_end == pytest.approx(total("the apple is old", 3), abs=1e-6)
 
 
-def test_the_scores_of_a_masked_model_and_encoders_that_cannot_answer(outputs, add_encoder):
-    for name in ("word2vec", "bert"):
-        add_encoder(name)
+def test_the_scores_of_a_masked_model_and_encoders_that_cannot_answer(outputs, run_with):
+    run_with("word2vec", "bert")
     encoder = outputs.encoder("bert", "adapted")
     (actual,) = answer_scores(encoder, [("the apple is", " red")], [("river", "a bank")])
     ids = {word: id_ for id_, word in enumerate(encoder.tokenizer.pieces)}
@@ -137,7 +137,7 @@ def test_the_choice_among_answers(outputs, add_encoder, tmp_path, monkeypatch):
         others = dict.fromkeys(("mean", "prior", "calibrated"), np.array([3, 2, 1]))
         return [{"sum": np.array([-1.0, -2.0 + n % 2, -3.0]), **others} for n, _ in enumerate(prompts)]
 
-    monkeypatch.setattr(answers, "answer_scores", scores)
+    monkeypatch.setattr(choices, "answer_scores", scores)
     path = tmp_path / "letters.jsonl"
     rows = [{"question": f"q{n}", "answer": f"a{n}"} for n in range(10)]
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
@@ -162,9 +162,8 @@ def test_the_choice_among_answers(outputs, add_encoder, tmp_path, monkeypatch):
     assert seen[-1][1] == [("a",), ("b",)]
 
 
-def test_all_questions_of_a_run_and_unsuitable_options(outputs, add_encoder):
-    for name in ("ulmfit", "bert"):
-        add_encoder(name)
+def test_all_questions_of_a_run_and_unsuitable_options(outputs, run_with):
+    run_with("ulmfit", "bert")
     (row,) = findings(outputs, "prompts", encoder="ulmfit", task="new word").numbers["prompts"]
     assert (row["task"], row["items"], row["guessing"]) == ("new word", 12, 0.25) and row["unknown"] == 12
     for options, message in (
@@ -177,11 +176,10 @@ def test_all_questions_of_a_run_and_unsuitable_options(outputs, add_encoder):
 
 
 @pytest.fixture
-def run_of(outputs: Outputs, add_task, add_encoder) -> Outputs:
+def run_of(outputs: Outputs, add_task, run_with) -> Outputs:
     """A run with a task and two encoders."""
     add_task()
-    add_encoder("ulmfit")
-    add_encoder("word2vec")
+    run_with("ulmfit", "word2vec")
     return outputs
 
 
@@ -209,13 +207,13 @@ def test_the_labels_of_rows(run_of):
 
 def test_labelled_rows_precede_the_prompt(run_of, monkeypatch):
     seen: list[tuple[str, str]] = []
-    real = answers.answer_scores
+    real = answer_scores
 
     def scores(encoder, asked, *others, neutral):
         seen.extend([asked[0], *neutral])
         return real(encoder, asked, *others, neutral=neutral)
 
-    monkeypatch.setattr(answers, "answer_scores", scores)
+    monkeypatch.setattr(choices, "answer_scores", scores)
     actual = findings(run_of, "zero-shot", shots=3, prompt="{text} is a [MASK] .", **OPTIONS)
     first, second, third, asked = seen[0][0].split("\n")
     assert re.fullmatch("the .* is a river .", first) and re.fullmatch("the .* is a old bank .", second)
@@ -226,7 +224,6 @@ def test_labelled_rows_precede_the_prompt(run_of, monkeypatch):
 
 
 def test_encoders_that_cannot_answer_are_left_out(run_of):
-    run_of.params.run.__dict__["families"] = ["ulmfit", "word2vec"]
     actual = findings(run_of, "zero-shot", answers="fruit=banana; metal=old")
     assert [row["encoder"] for row in actual.numbers["aws-type"]] == ["ulmfit-adapted"]
     assert actual.numbers["aws-type"][0]["unknown"] == 1, "banana"
@@ -247,10 +244,8 @@ def test_the_choices_of_a_row(run_of, write_task):
         findings(run_of, "zero-shot", prompt="{text} {second}", **options)
 
 
-def test_both_sides_of_a_gap(outputs, add_encoder, monkeypatch):
-    for name in ("bert", "ulmfit"):
-        add_encoder(name)
-    outputs.params.run.__dict__["families"] = ["bert", "ulmfit"]
+def test_both_sides_of_a_gap(outputs, run_with, monkeypatch):
+    run_with("bert", "ulmfit")
     seen: list[list[tuple[str, str]]] = []
 
     def scores(_, prompts, candidates, *, neutral):
@@ -259,7 +254,7 @@ def test_both_sides_of_a_gap(outputs, add_encoder, monkeypatch):
         right = [bool(after) or n % 2 == 0 for n, (_, after) in enumerate(prompts)]
         return [dict.fromkeys(SCORES, np.array([1.0, 0.5 + not_right, 0, 0])) for not_right in map(not_, right)]
 
-    monkeypatch.setattr(answers, "answer_scores", scores)
+    monkeypatch.setattr(choices, "answer_scores", scores)
     items = ROOT / CLAIMS["gap"].options["items"]
     actual = findings(outputs, "prompts", items=str(items))
     fits(actual, "prompts")

@@ -31,12 +31,11 @@ def _one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def pair(outputs: Outputs, add_task: Any, add_encoder: Any, tmp_path: Any) -> Outputs:
+def pair(outputs: Outputs, add_task: Any, run_with: Any, tmp_path: Any) -> Outputs:
     """Two tasks and encoders."""
     for name in ("aws-service", "aws-type"):
         add_task(name)
-    for name in ("bert", "word2vec"):
-        add_encoder(name)
+    run_with("bert", "word2vec")
     cluster = ClusterSettings(launcher="local", storage=str(tmp_path / "store"))
     settings = {name: of.model_copy(update={"min_steps": 0}) for name, of in outputs.params.finetune.items()}
     outputs.params = outputs.params.model_copy(update={"cluster": cluster, "finetune": settings})

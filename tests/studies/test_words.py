@@ -80,10 +80,9 @@ def test_vectors_are_the_hidden_states_at_the_words(outputs, add_encoder, name):
         assert layer[2] == pytest.approx(expected[0, column].numpy(), abs=1e-5)
 
 
-def test_contextuality(outputs, add_corpus, add_encoder):
+def test_contextuality(outputs, add_corpus, run_with):
     add_corpus("domain", TEXTS)
-    for name in ("bert", "word2vec"):
-        add_encoder(name)
+    run_with("bert", "word2vec")
     actual = findings(outputs, "contextuality", encoder="bert", word="bank", sentences=80)
     fits(actual, "contextuality")
     layers, changes, merged, senses = actual.numbers.values()
@@ -138,14 +137,12 @@ def test_too_little_text(outputs, add_corpus, add_encoder, study, texts, options
         findings(outputs, study, encoder="bert", **options)
 
 
-def test_static_vectors_guess_the_order_and_contextual_ones_do_not(outputs, add_encoder, add_corpus):
+def test_static_vectors_guess_the_order_and_contextual_ones_do_not(outputs, run_with, add_corpus):
     # Sentences of six words in alphabetic order, so that the order can be learned.
     rng = np.random.default_rng(0)
     texts = [" ".join(sorted(rng.choice(FILLER, 6, replace=False))).capitalize() + "." for _ in range(200)]
     add_corpus("domain", texts)
-    for name in ("word2vec", "ulmfit"):
-        add_encoder(name)
-    outputs.params.run.__dict__["families"] = ["word2vec", "ulmfit"]
+    run_with("word2vec", "ulmfit")
     actual = findings(outputs, "word-order", sentences=200, seeds=2)
     fits(actual, "word-order")
     (rows,) = actual.numbers.values()
