@@ -282,6 +282,11 @@ def budgets_of(cells: Mapping[tuple[str, int], Cell]) -> list[int]:
     return sorted({budget for _, budget in cells}, key=lambda budget: (budget < 0, budget))
 
 
+def curve_of(cells: Mapping[tuple[str, int], Cell], system: str) -> list[Cell]:
+    """The cells of a system by budget, the largest last."""
+    return [cells[system, budget] for budget in budgets_of(cells) if (system, budget) in cells]
+
+
 def unit(scoring: Scoring) -> str:
     return "labels a class" if scoring.strata > 1 else "labelled rows"
 

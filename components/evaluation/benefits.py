@@ -26,7 +26,7 @@ from typing import Any
 import numpy as np
 
 from components.data.scoring import title
-from components.evaluation.aggregates import Run, Scores, budgets_of, mean_of, unit
+from components.evaluation.aggregates import Cell, Scores, budgets_of, curve_of, mean_of, unit
 from components.evaluation.compare import SCRATCH, Cells, Systems, best_selected, transferred
 from components.settings.section import BASELINE, VECTORS
 
@@ -46,7 +46,7 @@ def training_benefits(epochs: Sequence[float], scores: Sequence[float]) -> dict[
 
 def points_of(cells: Cells, system: str) -> dict[tuple[str, str], Scores]:
     """(axis, benefit) -> its values by seed. There is no axis of labels with a single number of labels."""
-    curve = [cells[system, budget] for budget in budgets_of(cells) if (system, budget) in cells]
+    curve = curve_of(cells, system)
     last, main = curve[-1], curve[-1].scoring.main
     by_seed = [
         training_benefits([point["epoch"] for point in of], [point[main] for point in of])
@@ -96,11 +96,7 @@ def label_efficiency(cells: Cells, systems: Systems) -> list[Row]:
     """
     fixed = [system for system, (family, _) in systems.items() if family == BASELINE]
     rivals = [best_selected(cells, fixed, budgets_of(cells)[-1])] if fixed else []
-    curves = {
-        system: [cells[system, budget] for budget in budgets_of(cells) if (system, budget) in cells]
-        for system in systems
-    }
-    rows = []
+    curves, rows = {system: curve_of(cells, system) for system in systems}, []
     for system, (family, _) in transferred(systems).items():
         for cell in curves[system]:
             for name in (name for name in (f"{family}-{SCRATCH}", *rivals) if name in systems):
@@ -120,10 +116,10 @@ def label_efficiency(cells: Cells, systems: Systems) -> list[Row]:
     return rows
 
 
-def training_curve(runs: Sequence[Run], *, main: str) -> list[dict[str, float]]:
-    """Mean dev metric over the seeds of the largest budget, at the epochs that all of them have."""
-    largest = max((run.budget for run in runs), key=lambda budget: (budget < 0, budget))
-    curves = [{point["epoch"]: point[main] for point in run.record["curve"]} for run in runs if run.budget == largest]
+def training_curve(cell: Cell) -> list[dict[str, float]]:
+    """Mean dev metric over the seeds, at the epochs that all of them have."""
+    main = cell.scoring.main
+    curves = [{point["epoch"]: point[main] for point in run.record["curve"]} for run in cell.runs]
     common = sorted(set.intersection(*(set(curve) for curve in curves)))
     return [{"epoch": epoch, main: mean_of([curve[epoch] for curve in curves])} for epoch in common]
 

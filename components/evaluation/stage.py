@@ -71,6 +71,7 @@ from components.evaluation.aggregates import (
     Run,
     TestSplit,
     budgets_of,
+    curve_of,
     make_cells,
     read_runs,
     read_test,
@@ -78,7 +79,7 @@ from components.evaluation.aggregates import (
     unit,
 )
 from components.evaluation.benefits import benefits, headline, label_efficiency, training_curve
-from components.evaluation.compare import Cells, best_by_budget, differences, transfer
+from components.evaluation.compare import best_by_budget, differences, transfer
 from components.settings.evaluate import EvaluateSettings
 from components.settings.section import BASELINE, BASELINES, Section
 
@@ -138,6 +139,7 @@ def evaluate(job: EvaluateJob) -> Path:
         averages |= read_averages(folder, averages=scoring.averages)
     artifacts = artifacts_of(averages, cells, test, train, job.settings, scoring=scoring)
     efficiency, best = label_efficiency(cells, named), best_by_budget(cells)
+    *_, (budget, top) = best.items()
     dev = len(read_split(job.examples, "dev")) if facts.selection == "dev" else 0
     content: dict[str, Any] = {
         "schema": SCHEMA,
@@ -159,7 +161,7 @@ def evaluate(job: EvaluateJob) -> Path:
                 "family": family,
                 "start": start,
                 "budgets": [cell.as_dict(test) for (name, _), cell in cells.items() if name == system],
-                "training_curve": training_curve([run for run in runs if run.system == system], main=scoring.main),
+                "training_curve": training_curve(curve_of(cells, system)[-1]),
                 **({"artifact": artifacts[system][1]} if system in artifacts else {}),
             }
             for system, (family, start) in named.items()
@@ -170,10 +172,10 @@ def evaluate(job: EvaluateJob) -> Path:
         "differences": differences(cells),
         "benefits": benefits(cells, {name: of for name, of in named.items() if of[0] not in job.settings.ensembles}),
         "label_efficiency": efficiency,
-        "mistakes": _mistakes(runs, best, test),
+        "mistakes": _mistakes(cells[top, budget], test),
         "headline": headline(cells, named, efficiency),
         "transfer": transfer(cells, named, test),
-        "statements": _missing(cells, best, scoring),
+        "statements": _missing(cells[top, budget]),
         "rows": {"train": len(train), "test": len(test.rows)},
         "selection": {"by": facts.selection, "folds": facts.folds, "rows": dev},
         "cut": {folder.name: cut for folder in folders if (cut := read_manifest(folder).facts.get("cut"))},
@@ -187,12 +189,11 @@ def evaluate(job: EvaluateJob) -> Path:
     return job.output
 
 
-def _missing(cells: Cells, named: Mapping[int, str], scoring: Scoring) -> list[dict[str, Any]]:
+def _missing(cell: Cell) -> list[dict[str, Any]]:
     """Statements of the kinds `missing` and `few`, which name the classes without rows in test, and those with fewer
     than `FEW`, with the score without them. Such a class enters the score when rows are added; the score without it
     compares with that of a run before."""
-    budget, best = list(named.items())[-1]
-    cell = cells[best, budget]
+    scoring = cell.scoring
     classes = scoring.classes(cell.sums[0])
     texts, names = {}, [name for name, counted in classes.items() if not counted["rows"]]
     if names:
@@ -207,16 +208,14 @@ def _missing(cells: Cells, named: Mapping[int, str], scoring: Scoring) -> list[d
         listed = ", ".join(f"{name} ({count:.0f})" for name, count in few.items())
         texts["few"] = (
             f"Few rows of test decide the score of {listed}: without {'it' if len(few) == 1 else 'them'}, macro F1 of "
-            f"{best} is {sum(others) / len(others):.3f}."
+            f"{cell.system} is {sum(others) / len(others):.3f}."
         )
     return [{"kind": kind, "text": text} for kind, text in texts.items()]
 
 
-def _mistakes(runs: Sequence[Run], named: Mapping[int, str], test: TestSplit) -> dict[str, Any]:
-    """The most certain wrong answers, by the best run of the best system with the most labels."""
-    budget, best = list(named.items())[-1]
-    of_system = [run for run in runs if (run.system, run.budget) == (best, budget)]
-    chosen = max(of_system, key=lambda run: best_score(run.record))
+def _mistakes(cell: Cell, test: TestSplit) -> dict[str, Any]:
+    """The most certain wrong answers of the best run."""
+    chosen = max(cell.runs, key=lambda run: best_score(run.record))
     wrong = mistakes(test.rows, chosen.answers, scoring_for(test.facts.kind, test.facts.labels))
     rows = [mistake.as_dict() for mistake in wrong[:MISTAKES]]
     return {"system": chosen.system, "seed": chosen.seed, "wrong": len(wrong), "rows": rows}

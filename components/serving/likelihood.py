@@ -73,12 +73,12 @@ def _scored(model: LanguageModel, inputs: Sequence[Gap], *, shift: int) -> list[
             for line, row in zip(tokens, rows, strict=True):
                 line[list(inputs[row].positions)] = MASK
         # A causal model predicts a piece at the position before it, so that the last one is not read.
-        read = torch.from_numpy(tokens[:, : tokens.shape[1] - shift])
+        read = torch.from_numpy(tokens[:, : -shift or None])
         logits_BTV, _ = model.predict(read.to(next(model.parameters()).device))
         for row, logits_TV in zip(rows, logits_BTV, strict=True):
-            positions = np.asarray(inputs[row].positions, dtype=np.int64)
-            targets = torch.tensor([_known(model, inputs[row].pieces[position]) for position in positions])
-            log_probs = logits_TV[torch.from_numpy(positions - shift)].double().log_softmax(-1).cpu()
+            gap = inputs[row]
+            targets = torch.tensor([_known(model, gap.pieces[position]) for position in gap.positions])
+            log_probs = logits_TV[torch.tensor(gap.positions) - shift].double().log_softmax(-1).cpu()
             collected[row] = log_probs.gather(1, targets[:, None]).squeeze(1).numpy()
     return collected
 

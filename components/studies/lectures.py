@@ -13,6 +13,7 @@ import shlex
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
+from functools import reduce
 from itertools import product
 from pathlib import Path
 from typing import Annotated, Any, Final
@@ -96,16 +97,18 @@ class Rule(Cells):
     def judge(self, tables: Sequence[Table]) -> tuple[str, str]:
         """One of the answers, and the decisive cell. Raises LookupError: the tables have no such cell, or without `any`
         not one, with an interval, for each combination of `where`."""
-        values, other = self.of(tables, each=not self.any), Interval(0.0, 0.0, 0.0)
+        values, about, other = self.of(tables, each=not self.any), self.column, Interval(0.0, 0.0, 0.0)
+        if not values:
+            raise LookupError(self.column)
         if self.minus is not None:
             inherited = {key: getattr(self.minus, key) or getattr(self, key) for key in ("table", "column")}
-            (other,) = self.minus.model_copy(update=inherited).of(tables, each=True).values()
+            ((rival, other),) = self.minus.model_copy(update=inherited).of(tables, each=True).items()
+            times = "" if self.minus.times == 1 else f"{self.minus.times:g} times "
+            about += f" minus {times}{self.minus.column or 'that'} of {rival}:"
         values = {
             name: Interval(of.mean - other.mean, of.low - other.high, of.high - other.low)
             for name, of in values.items()
         }
-        if not values:
-            raise LookupError(self.column)
         sign, bound = (1, self.above) if self.above is not None else (-1, self.below or 0.0)
         # Margins of the claim and of its opposite.
         margins = {name: sorted((sign * (of.low - bound), sign * (of.high - bound))) for name, of in values.items()}
@@ -114,7 +117,7 @@ class Rule(Cells):
             answer = AGREES
         elif (all if self.any else any)(high < 0 for _, high in margins.values()):
             name, answer = min(margins, key=lambda of: margins[of][1]), NOT
-        return answer, f"{name}: {self.column} {cell(values[name])}"
+        return answer, f"{name}: {about} {cell(values[name])}"
 
 
 class Claim(Section):
@@ -156,11 +159,9 @@ class Claim(Section):
 
     def check(self, outputs: Outputs) -> None:
         """Raise a ConfigError if the run lacks a setting that the claim needs."""
-        settings = outputs.params.model_dump(mode="json")
+        settings: Any = outputs.params.model_dump(mode="json")
         for key, wanted in self.settings.items():
-            value: Any = settings
-            for part in key.split("."):
-                value = value.get(part) if isinstance(value, dict) else None
+            value = reduce(lambda of, part: of.get(part) if isinstance(of, dict) else None, key.split("."), settings)
             if value != wanted and not (wanted == "any" and value):
                 raise ConfigError(f"{key}: is {value}; this claim needs {self.needs}")
 
