@@ -32,7 +32,7 @@ BUDGETS = {
     "reporting": 6_616,
     "serving": 17_866,
     "settings": 16_683,
-    "studies": 21_532,
+    "studies": 21_555,
     "tokenization": 22_861,
     "training": 31_168,
 }

@@ -24,7 +24,8 @@ GAIN: Final = "calibrated minus trivial"
 def share(hits_N: Floats, clusters: Ints | None = None, *, least: float = 0.0) -> Interval:
     """The mean of N values between `least` and 1, with its interval over items (`clusters`: of them)."""
     groups = np.arange(len(hits_N)) if clusters is None else clusters
-    return rate(np.bincount(groups, hits_N), np.bincount(groups).astype(np.float64), within=(least, 1.0))
+    sums, counts = (np.bincount(groups, of).astype(np.float64) for of in (hits_N, np.ones(len(hits_N))))
+    return rate(sums, counts, within=(least, 1.0))
 
 
 def choice(

@@ -39,7 +39,7 @@ class Prompt:
 
     def fill(self, parts: Fields) -> Context:
         """The texts before and after the answer for a row, whose text may have the [MASK] if the template has none."""
-        named = dict(zip(("text", "second"), parts, strict=False))
+        named = dict(zip(("text", "second"), (*parts, ""), strict=False))
         before, after = self.before.format(**named), self.after
         if after is not None:
             return before, after.format(**named)
