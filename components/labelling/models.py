@@ -27,12 +27,12 @@ STRENGTH: Final = 10.0
 WORDS: Final = "words"
 Floats = NDArray[np.float32]
 Given = NDArray[np.float64]
-#: Labelled texts a label, up to which there is no model.
+#: Labelled texts of a label below which there is no model.
 COLD: Final = 1
 
 
 @dataclass(frozen=True)
-class Known:
+class Beliefs:
     """What is known about N texts.
 
     Attributes:
@@ -47,9 +47,9 @@ class Known:
     labelled: Floats | None = None
 
 
-def known(
+def beliefs_about(
     params: Params, task: str, texts: list[Fields], labelled: list[Fields], given: Given, *, labels: list[str]
-) -> Known:
+) -> Beliefs:
     """What is known about texts: by the champion if it knows all labels, else by a regression on the labelled texts,
     where they suffice: there are texts with and without some label, and `COLD` a label."""
     source = params.data.tasks[task]
@@ -57,14 +57,14 @@ def known(
     # A champion of other code does not show its features.
     if champion is not None and {*labels} <= {*champion.labels} and hasattr(champion, "answer_measured"):
         answers, _, features = champion.answer_measured(texts, projection)
-        return Known(_unit(features), np.stack(answers), list(champion.labels), "champion")
+        return Beliefs(_unit(features), np.stack(answers), list(champion.labels), "champion")
     features, name = frozen(params, [*texts, *labelled], kind=source.kind, labels=labels)
     candidates, learned = features[: len(texts)], features[len(texts) :]
     differ = len(labels) > 1 and (given.sum(0) > 0).sum() > (not source.several)
     if not differ or len(labelled) < COLD * len(labels):
-        return Known(candidates, None, labels, name, learned)
+        return Beliefs(candidates, None, labels, name, learned)
     head = fitted(learned, given, exclusive=not source.several)
-    return Known(candidates, head.answers(candidates), labels, f"regression on {name}", learned)
+    return Beliefs(candidates, head.answers(candidates), labels, f"regression on {name}", learned)
 
 
 def champion_of(params: Params, task: str) -> Any | None:

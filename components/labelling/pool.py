@@ -134,7 +134,7 @@ def _of_domain(params: Params) -> Iterator[Fields]:
     if is_complete(directory, kind=corpus.KIND):
         yield from ((text,) for text in corpus.read_documents(directory))
         return
-    for source in [*([params.data.domain] if params.data.domain else []), *params.data.unlabelled]:
+    for source in filter(None, [params.data.domain, *params.data.unlabelled]):
         for file in raw_files(Path(source.path))[0]:
             for _, text, _ in read_texts(file, source, Reading()):
                 yield (clean(text, strip_markup=params.ingest.strip_markup),)

@@ -9,7 +9,7 @@ import numpy as np
 from components.data.formats.textkey import digest_of
 from components.data.tasks.data import Fields
 from components.labelling import models
-from components.labelling.models import Known
+from components.labelling.models import Beliefs
 from components.labelling.pool import Pool, read_pool
 from components.labelling.rows import known_labels, read_rows, shown, source_of, write_to_label
 from components.labelling.selection import typical, uncertain
@@ -66,32 +66,32 @@ def queue(
     given = np.asarray([[label in (row.labels or ()) for label in labels] for row in used], float)
     given = given.reshape(len(used), len(labels))
     pool = read_pool(params, source, rows, file=file, without={bytes.fromhex(key) for key in without})
-    known = models.known(params, name, pool.fields, [row.fields for row in used], given, labels=labels)
-    suggestions = list(_suggestions(pool, known, dict(zip(labels, given.sum(0), strict=True)), source, count=count))
-    return Queue(suggestions, labels, pool.source, known.source, len(pool.fields), pool.left_out)
+    beliefs = models.beliefs_about(params, name, pool.fields, [row.fields for row in used], given, labels=labels)
+    suggestions = list(_suggestions(pool, beliefs, dict(zip(labels, given.sum(0), strict=True)), source, count=count))
+    return Queue(suggestions, labels, pool.source, beliefs.source, len(pool.fields), pool.left_out)
 
 
 def _suggestions(
-    pool: Pool, known: Known, counts: Mapping[str, float], source: TaskSource, *, count: int
+    pool: Pool, beliefs: Beliefs, counts: Mapping[str, float], source: TaskSource, *, count: int
 ) -> Iterator[Suggestion]:
     keys = [digest_of(fields).hex() for fields in pool.fields]
-    if known.probabilities is None:
-        assert known.labelled is not None
-        for index, size in typical(known.features, labelled=known.labelled, count=count, copies=pool.copies):
+    if beliefs.probabilities is None:
+        assert beliefs.labelled is not None
+        for index, size in typical(beliefs.features, labelled=beliefs.labelled, count=count, copies=pool.copies):
             why = f"typical of a group of {size} texts"
             yield Suggestion(pool.fields[index], None, None, {}, why, keys[index])
         return
-    exclusive, given = not source.several, np.asarray([counts.get(label, 0) for label in known.labels])
+    exclusive, given = not source.several, np.asarray([counts.get(label, 0) for label in beliefs.labels])
     for index in uncertain(
-        known.features, known.probabilities, counts=given, count=count, copies=pool.copies, exclusive=exclusive
+        beliefs.features, beliefs.probabilities, counts=given, count=count, copies=pool.copies, exclusive=exclusive
     ):
-        row = known.probabilities[index]
+        row = beliefs.probabilities[index]
         sure = row if exclusive else np.maximum(row, 1 - row)
         chosen = [row.argmax()] if exclusive else np.flatnonzero(row >= 0.5)
-        proposed = tuple(sorted(known.labels[number] for number in chosen))
+        proposed = tuple(sorted(beliefs.labels[number] for number in chosen))
         confidence = float(sure.max() if exclusive else sure.min())
-        shares = dict(zip(known.labels, row.tolist(), strict=True))
-        why = _doubt(row, known.labels, exclusive=exclusive)
+        shares = dict(zip(beliefs.labels, row.tolist(), strict=True))
+        why = _doubt(row, beliefs.labels, exclusive=exclusive)
         yield Suggestion(pool.fields[index], proposed, confidence, shares, why, keys[index])
 
 
