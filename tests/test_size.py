@@ -27,7 +27,7 @@ BUDGETS = {
     "learners": 66_626,
     "models": 43_682,
     "pages": 12_603,
-    "pipeline": 30_288,
+    "pipeline": 30_290,
     "registry": 35_760,
     "reporting": 6_616,
     "serving": 17_866,

@@ -82,7 +82,7 @@ def texts_of(params: Params, document: str, *, where: str = "") -> list[str]:
     Raises:
         DataError: the id names different texts in several corpora or tasks.
     """
-    matches = defaultdict[str, list[str]](list)
+    matches: dict[str, list[str]] = defaultdict(list)
     with suppress(HeadstartError):
         for name, outcome in find_document(params, document):
             matches[name] += _raw_texts(params, name, outcome.origin)
