@@ -8,10 +8,10 @@ by digests, and nothing depends on paths, time or hash seeds.
 import ast
 import gc
 import inspect
+import io
 import json
 import re
 import warnings
-from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from concurrent.futures import ProcessPoolExecutor
 from functools import cache
@@ -19,13 +19,14 @@ from hashlib import blake2b
 from importlib import metadata
 from itertools import chain
 from multiprocessing import get_context
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
 import pandas as pd
 import pyarrow as pa
 
-from components.core.artifacts import partial_path, unwritable, write_atomic
+from components.core.artifacts import partial_path, unwritable
 from components.core.errors import ArtifactError, DataError
 from components.core.processors import cores
 from components.core.progress import Progress
@@ -35,7 +36,6 @@ from components.data.ingestion.dedup import Shingles
 from components.data.ingestion.duplicates import near_pairs
 
 Row = dict[str, Any]
-Splits = dict[str, list[Row]]
 #: Service -> model of botocore.
 Models = Mapping[str, Mapping[str, Any]]
 
@@ -46,6 +46,8 @@ PACKAGES = (
     *("numpy", "scipy", "pandas", "scikit-learn", "SQLAlchemy", "networkx", "matplotlib", "ray", "mlflow", "prefect"),
     *("torch", "huggingface_hub", "hypothesis"),
 )
+#: Splits of a task; a text that is a candidate of several belongs to the first.
+SPLITS = ("test", "dev", "train")
 #: Types of parameters that are labels; the others (blob, document) are too rare to learn.
 TYPES = frozenset(("boolean", "integer", "double", "string", "enum", "timestamp", "list", "map", "structure"))
 #: Maximum number of characters of a description of a parameter; longer ones are treated as documents.
@@ -60,11 +62,11 @@ HALF_SENTENCES, TRAIN_OPERATIONS = 10_000, 10_000
 MASK = "this service"
 
 
-def build(directory: Path) -> dict[str, int]:
+def build(directory: Path) -> None:
     """Write general/, domain/aws/, parallel/aws/, and aws-type, aws-service, aws-code and aws-operation in tasks/.
 
     The folder is complete or absent. Texts of the dev and test splits of the tasks are excluded from the domain corpus
-    and the pairs. Returns folder or split -> number of rows.
+    and the pairs.
 
     Raises:
         ArtifactError: the folder contains files, or cannot be written.
@@ -73,33 +75,32 @@ def build(directory: Path) -> dict[str, int]:
     directory = directory.resolve()
     if directory.is_dir() and any(directory.iterdir()):
         raise ArtifactError(f"{directory}: contains files; delete it to make the built-in data anew, or choose another")
-    counts: dict[str, int] = {}
     try:
         directory.parent.mkdir(parents=True, exist_ok=True)
         # Millions of small objects that live to the end: collections would cost half of the time.
         gc.disable()
         with partial_path(directory, folder=True) as partial:
             for name, rows in _parts():
-                if not isinstance(rows, dict):
-                    counts[name] = write_corpus(partial / name, rows)
+                if not isinstance(rows, pd.DataFrame):
+                    write_corpus(partial / name, rows)
                     continue
                 (partial / name).mkdir(parents=True)
-                for split, of_split in rows.items():
-                    write_atomic(partial / name / f"{split}.jsonl", "".join(map(_line, of_split)))
-                    counts[f"{name}/{split}"] = len(of_split)
+                for split, of_split in rows.groupby("split"):
+                    lines = map(_line, of_split.drop(columns="split").to_dict("records"))
+                    (partial / name / f"{split}.jsonl").write_text("".join(lines), encoding="utf-8")
             partial.rename(directory)
     except OSError as error:
         raise unwritable(directory, error) from error
     finally:
         gc.enable()
-    return counts
 
 
-def _parts() -> Iterator[tuple[str, Splits | Iterable[Row]]]:
-    """The folders and their content."""
+def _parts() -> Iterator[tuple[str, pd.DataFrame | Iterable[Row]]]:
+    """The folders and their content: the rows of a task, with their split, or of a corpus."""
     models = read_models()
-    types = parameter_types(models)
-    held = {text_key(row["text"]) for split in ("dev", "test") for row in types[split]}
+    described, used = members(models), operations(models)
+    types = parameter_types(described)
+    held = {*map(text_key, types.text[types.split != "train"])}
     documents = [document for service, model in models.items() for document in documents_of(service, model)]
     by_service, left_out = service_of_documents(models, documents)
     texts = list(corpus(documents, without=held, left_out=left_out))
@@ -107,27 +108,25 @@ def _parts() -> Iterator[tuple[str, Splits | Iterable[Row]]]:
     yield "tasks/aws-type", types
     yield "tasks/aws-service", by_service
     yield "domain/aws", texts
-    yield "parallel/aws", translations(models, without=held, left_out=left_out)
+    yield "parallel/aws", translations(used, without=held, left_out=left_out)
     # The dev and test texts of aws-code and aws-operation are also in aws-type or aws-service: they are excluded.
-    yield "tasks/aws-code", code_spans(models, types, lines)
-    yield "tasks/aws-operation", names_and_descriptions(models, by_service, lines)
+    yield "tasks/aws-code", code_spans(described, types, lines)
+    yield "tasks/aws-operation", names_and_descriptions(used, by_service, lines)
     yield "general", docstrings()
 
 
-def write_corpus(directory: Path, documents: Iterable[Row], *, size: int = FILE_BYTES) -> int:
-    """Write part-000.jsonl.zst, part-001 ..., of about `size` bytes uncompressed; returns the number of documents."""
+def write_corpus(directory: Path, documents: Iterable[Row], *, size: int = FILE_BYTES) -> None:
+    """Write part-000.jsonl.zst, part-001 ..., of about `size` bytes uncompressed."""
     directory.mkdir(parents=True)
-    count = part = characters = 0
-    lines: list[str] = []
-    for line in chain(map(_line, documents), [""]):
-        if lines and (not line or characters >= size):
-            # One call in one thread: the bytes depend on the text, the level and the locked library only.
-            data = pa.Codec("zstd", compression_level=9).compress("".join(lines).encode(), asbytes=True)
-            write_atomic(directory / f"part-{part:03d}.jsonl.zst", data)
-            part, characters, lines = part + 1, 0, []
-        lines.append(line)
-        count, characters = count + bool(line), characters + len(line)
-    return count
+    parts: list[io.StringIO] = []
+    for row in documents:
+        if not parts or parts[-1].tell() >= size:
+            parts.append(io.StringIO())
+        parts[-1].write(_line(row))
+    for number, part in enumerate(parts):
+        # One call in one thread: the bytes depend on the text, the level and the locked library only.
+        data = pa.Codec("zstd", compression_level=9).compress(part.getvalue().encode(), asbytes=True)
+        (directory / f"part-{number:03d}.jsonl.zst").write_bytes(data)
 
 
 def _line(row: Row) -> str:
@@ -137,6 +136,26 @@ def _line(row: Row) -> str:
 def order(*parts: str) -> bytes:
     """A digest by which rows are sorted: a pseudo-random order that is the same on every machine."""
     return blake2b("\0".join(parts).encode(), digest_size=16).digest()
+
+
+def shuffled(table: pd.DataFrame, task: str, *columns: str) -> pd.DataFrame:
+    """The rows of test, dev and train, each in the order of the digests of columns."""
+    digests = [order(task, *values) for values in zip(*(table[name] for name in columns), strict=True)]
+    ranks = table.split.map(SPLITS.index)
+    return table.assign(rank=ranks, digest=digests).sort_values(["rank", "digest"]).drop(columns=["rank", "digest"])
+
+
+def disjoint(table: pd.DataFrame, keys: Collection[str]) -> pd.DataFrame:
+    """The first row of every key, and of dev and test only those whose key is not in `keys`."""
+    table = table.drop_duplicates("key")
+    return table[(table.split == "train") | ~table.key.isin(keys)]
+
+
+def balanced(table: pd.DataFrame, column: str, most: Mapping[str, int]) -> pd.DataFrame:
+    """Of every value of a column the same number of rows of a split, at most `most` of the split: the first ones."""
+    counts = table.groupby(["split", column])[column].transform("size").groupby(table.split).transform("min")
+    limit = np.minimum(counts, table.split.map(most).fillna(np.inf))
+    return table[table.groupby(["split", column]).cumcount() < limit]
 
 
 def read_models() -> Models:
@@ -150,6 +169,7 @@ def read_models() -> Models:
 
         loader = Loader([Loader.BUILTIN_DATA_PATH], include_default_search_paths=False)
         names = loader.list_available_services("service-2")
+        # Without the additions for the SDK (`Loader.load_service_model`).
         newest = [f"{name}/{loader.determine_latest_version(name, 'service-2')}/service-2" for name in names]
         if not newest:
             raise FileNotFoundError(f"there are none in {Loader.BUILTIN_DATA_PATH}")
@@ -171,18 +191,14 @@ class Document(NamedTuple):
 
 def documents_of(service: str, model: Mapping[str, Any]) -> Iterator[Document]:
     """The documents of a service: overview, operations, and the structures that no operation covers."""
-    shapes, candidates = model["shapes"], {"overview": [model]}
-
-    def parts(names: Iterable[str]) -> list[Mapping[str, Any]]:
-        return [part for name in names for part in (shapes[name], *shapes[name].get("members", {}).values())]
-
-    left = dict.fromkeys(shapes)
+    left, documents = dict(model["shapes"]), {"overview": [model]}
     for name, operation in model["operations"].items():
         given = [operation[side]["shape"] for side in ("input", "output") if side in operation]
-        candidates[name] = [operation, *parts(shape for shape in given if left.pop(shape, shape) is None)]
-    candidates |= {f"shapes/{name}": parts([name]) for name in left if shapes[name].get("members")}
-    for name, documented in candidates.items():
-        if texts := [text for part in documented if (text := plain(part.get("documentation", "")))]:
+        documents[name] = [operation, *(left.pop(shape) for shape in given if shape in left)]
+    documents |= {f"shapes/{name}": [shape] for name, shape in left.items() if shape.get("members")}
+    for name, parts in documents.items():
+        documented = (each for part in parts for each in (part, *part.get("members", {}).values()))
+        if texts := [text for each in documented if (text := plain(each.get("documentation", "")))]:
             yield Document(service, f"{service}/{name}", texts)
 
 
@@ -195,17 +211,19 @@ def corpus(documents: Iterable[Document], *, without: Collection[str], left_out:
             yield {"id": document.id, "text": "\n".join(lines)}
 
 
-def members(models: Models) -> Iterator[Row]:
-    """The members of all structures {id, text, label, service}: HTML, and the type as documented; empty for a rare
+def members(models: Models) -> pd.DataFrame:
+    """The members of all structures (id, text, label, service): HTML, and the type as documented; empty for a rare
     one."""
+    rows = []
     for service, model in models.items():
         for shape, structure in model["shapes"].items():
             for name, member in structure.get("members", {}).items():
                 of = model["shapes"][member["shape"]]
                 kind = "enum" if "enum" in of else "document" if of.get("document") else of["type"]
                 kind = {"long": "integer", "float": "double"}.get(kind, kind)
-                row = {"id": f"{service}/{shape}/{name}", "text": member.get("documentation", "")}
-                yield row | {"label": kind if kind in TYPES else "", "service": service}
+                html = member.get("documentation", "")
+                rows.append((f"{service}/{shape}/{name}", html, kind if kind in TYPES else "", service))
+    return pd.DataFrame(rows, columns=["id", "text", "label", "service"])
 
 
 def service_split(service: str) -> str:
@@ -215,36 +233,26 @@ def service_split(service: str) -> str:
     return "train" if share < 0.6 else "dev" if share < 0.75 else "test"
 
 
-def parameter_types(models: Models) -> Splits:
-    """aws-type: rows {id, text, label, service}, a description and the type of its parameter.
+def parameter_types(described: pd.DataFrame) -> pd.DataFrame:
+    """aws-type: a description and the type of its parameter (id, text, label, service, split).
 
     Splits are disjoint in services. Texts are compared by `text_key`: a text is used once per split, of the first
     service; a text with several types is dropped; a text in several splits is kept in train only. Dev and test are
-    balanced; train has the other rows, shuffled, so that label budgets are nested prefixes.
+    balanced, and a service supplies at most an eighth of a class unless the class lacks rows of other services; train
+    has the other rows, shuffled, so that label budgets are nested prefixes.
     """
-    table = pd.DataFrame(row | {"text": " ".join(plain(row["text"]).split())} for row in members(models))
+    table = described.assign(text=[" ".join(plain(html).split()) for html in described.text])
     table = table[table.text != ""]
     table = table.assign(key=table.text.map(text_key), split=table.service.map(service_split))
     alike = table.groupby("key")
     usable = (alike.label.transform("nunique") == 1) & (table.label != "")
     usable &= (alike.split.transform("nunique") == 1) | (table.split == "train")
     table = table[usable & ~table.duplicated(["split", "key"]) & (table.text.str.len() <= TYPE_CHARACTERS)]
-    table = table.iloc[table.text.map(lambda text: order("aws-type", text)).argsort()]
-    rows = {
-        split: table.loc[table.split == split, ["id", "text", "label", "service"]].to_dict("records")
-        for split in ("train", "dev", "test")
-    }
-    return {split: balanced(each, TYPE_ROWS[split]) if split in TYPE_ROWS else each for split, each in rows.items()}
-
-
-def balanced(rows: list[Row], per_class: int) -> list[Row]:
-    """At most `per_class` rows of every class, the same number of each, in their order. A service supplies at most an
-    eighth of a class unless the class lacks rows of other services."""
-    table = pd.DataFrame(rows)
-    table["overflow"] = table.groupby(["label", "service"]).cumcount() >= max(1, per_class // 8)
-    classes = table.sort_values("overflow", kind="stable").groupby("label")
-    kept = classes.head(min(per_class, classes.size().min())).index
-    return [rows[index] for index in sorted(kept)]
+    table = shuffled(table, "aws-type", "text").drop(columns="key")
+    train, judged = table[table.split == "train"], table[table.split != "train"]
+    more = judged.groupby(["label", "service"]).cumcount() >= judged.split.map(TYPE_ROWS) // 8
+    judged = balanced(judged.iloc[more.argsort(kind="stable")], "label", TYPE_ROWS)
+    return pd.concat([train, shuffled(judged, "aws-type", "text")])
 
 
 # Placeholders of the code elements while HTML is converted to text: private-use characters that no text contains.
@@ -274,8 +282,8 @@ def marked(html: str) -> Iterator[tuple[list[str], list[str]]]:
             yield words, tags
 
 
-def code_spans(models: Models, types: Splits, lines: Iterable[str]) -> Splits:
-    """aws-code: rows {id, words, tags, service}, the sentences of descriptions of parameters.
+def code_spans(described: pd.DataFrame, types: pd.DataFrame, lines: Iterable[str]) -> pd.DataFrame:
+    """aws-code: the sentences of descriptions of parameters (id, words, tags, service, split).
 
     Dev and test use the descriptions in dev and test of aws-type; train uses the services of its train split. Half of
     the sentences of a split contain code. Sentences are unique, and those of dev and test are not in `lines`.
@@ -284,25 +292,17 @@ def code_spans(models: Models, types: Splits, lines: Iterable[str]) -> Splits:
     def key_of(sentence: str) -> str:
         return text_key(sentence).replace(" ", "")
 
-    held = {row["id"]: split for split in ("dev", "test") for row in types[split]}
-    candidates: dict[str, list[tuple[str, Row]]] = defaultdict(list)
-    for member in members(models):
-        split = held.get(member["id"], "train" if service_split(member["service"]) == "train" else "")
-        for number, (words, tags) in enumerate(marked(member["text"]) if split else ()):
-            row = {"id": f"{member['id']}#{number}", "words": words, "tags": tags, "service": member["service"]}
-            candidates[split].append((key_of(" ".join(words)), row))
-    of_test = {key for split in ("dev", "test") for key, _ in candidates[split]}
-    taken = of_test & {key_of(sentence) for line in lines for sentence in _SENTENCE.split(line)}
-    rows: Splits = {"train": [], "dev": [], "test": []}
-    for split in ("test", "dev", "train"):
-        halves: tuple[list[Row], list[Row]] = [], []
-        for key, row in sorted(candidates[split], key=lambda entry: order("aws-code", entry[0], entry[1]["id"])):
-            if key not in taken:
-                taken.add(key)
-                halves["B-code" in row["tags"]].append(row)
-        half = min(*map(len, halves), *[HALF_SENTENCES] * (split == "train"))
-        rows[split] = sorted(halves[1][:half] + halves[0][:half], key=lambda row: order("aws-code", row["id"]))
-    return rows
+    held = dict(zip(*types.loc[types.split != "train", ["id", "split"]].values.T, strict=True))
+    rows = []
+    for member in described.itertuples():
+        split = held.get(member.id, service_split(member.service))
+        for number, (words, tags) in enumerate(marked(member.text) if split == "train" or member.id in held else ()):
+            key = key_of(" ".join(words))
+            rows.append((f"{member.id}#{number}", words, tags, member.service, split, key, "B-code" in tags))
+    table = pd.DataFrame(rows, columns=["id", "words", "tags", "service", "split", "key", "code"])
+    taken = {key_of(sentence) for line in lines for sentence in _SENTENCE.split(line)}
+    table = balanced(disjoint(shuffled(table, "aws-code", "key", "id"), taken), "code", {"train": HALF_SENTENCES})
+    return shuffled(table, "aws-code", "id").drop(columns=["key", "code"])
 
 
 # aws-service: documents by service, with the service names masked, so that a text does not contain its label.
@@ -366,108 +366,89 @@ def masked(text: str, names: Iterable[Masker]) -> str:
     return _JOINED.sub(" ", _VENDOR.sub("", text)) if MASK in text else text
 
 
-def service_of_documents(models: Models, documents: list[Document]) -> tuple[Splits, set[str]]:
-    """aws-service: rows {id, text, label}; and the ids of the dev and test documents and their near duplicates.
+def service_of_documents(models: Models, documents: list[Document]) -> tuple[pd.DataFrame, set[str]]:
+    """aws-service: rows (id, text, label, split); and the ids of the dev and test documents and their near duplicates.
 
     Of a cluster of near duplicates, whose estimated Jaccard similarity of word trigrams is 0.5, only the first document
     is kept, and none if they belong to several services, so no near duplicates are in different splits. Dev and test
     are balanced; train has the other rows, shuffled.
     """
-    long = Counter(each.service for each in documents if sum(len(text.split()) for text in each.texts) >= LEAST_WORDS)
-    chosen = [service for service, _ in sorted(long.items(), key=lambda entry: (-entry[1], entry[0]))[:CLASSES]]
-    names = maskers({service: models[service] for service in chosen})
-    of_chosen = [document for document in documents if document.service in chosen]
-    words = [masked(" ".join(" ".join(each.texts).split()), names).split() for each in of_chosen]
+    from scipy.sparse import coo_array
+    from scipy.sparse.csgraph import connected_components
+
+    long = pd.Series([each.service for each in documents if sum(map(len, map(str.split, each.texts))) >= LEAST_WORDS])
+    counts = long.value_counts().sort_index().sort_values(ascending=False, kind="stable")
+    chosen = {*counts.index[:CLASSES]}
+    names = maskers({service: models[service] for service in models if service in chosen})
     rows = [
-        {"id": document.id, "text": " ".join(given[:MOST_WORDS]), "label": document.service}
-        for document, given in zip(of_chosen, words, strict=True)
-        if len(given) >= LEAST_WORDS
+        (document.id, " ".join(words[:MOST_WORDS]), document.service)
+        for document in documents
+        if document.service in chosen
+        and len(words := masked(" ".join(" ".join(document.texts).split()), names).split()) >= LEAST_WORDS
     ]
-    # A package of the extra `pipeline`, as botocore is, which has been read.
-    import networkx as nx
-
-    graph = nx.empty_graph(len(rows))
+    table = pd.DataFrame(rows, columns=["id", "text", "label"])
     # Bands of 4 values find 87% of the pairs at the threshold; a higher recall would change the built-in data.
-    signatures = Shingles(ngram=3, permutations=128).sketches([row["text"] for row in rows])
-    for later, earlier, _ in near_pairs(signatures, 0.5, rows=4):
-        graph.add_edges_from(zip(later.tolist(), earlier.tolist(), strict=True))
-    clusters = ([rows[number] for number in sorted(alike)] for alike in nx.connected_components(graph))
-    distinct = [alike for alike in clusters if len({row["label"] for row in alike}) == 1]
-    taken: Counter[str] = Counter()
-    splits: Splits = {"train": [], "dev": [], "test": []}
-    left_out: set[str] = set()
-    for alike in sorted(distinct, key=lambda alike: order("aws-service", alike[0]["id"])):
-        taken[alike[0]["label"]] += 1
-        rank = taken[alike[0]["label"]]
-        split = "test" if rank <= SERVICE_ROWS["test"] else "dev" if rank <= sum(SERVICE_ROWS.values()) else "train"
-        splits[split].append(alike[0])
-        left_out |= {row["id"] for row in alike} if split != "train" else set()
-    return splits, left_out
+    signatures = Shingles(ngram=3, permutations=128).sketches(table.text.tolist())
+    pairs = [(later, earlier) for later, earlier, _ in near_pairs(signatures, 0.5, rows=4)]
+    later, earlier = map(np.concatenate, zip(*pairs, strict=True))
+    graph = coo_array((np.ones(len(later)), (later, earlier)), shape=(len(table), len(table)))
+    table["cluster"] = connected_components(graph, directed=False)[1]
+    first = ~table.cluster.duplicated() & (table.groupby("cluster").label.transform("nunique") == 1)
+    kept = shuffled(table[first].assign(split="train"), "aws-service", "id")
+    ranks = kept.groupby("label").cumcount()
+    kept.loc[ranks < sum(SERVICE_ROWS.values()), "split"] = "dev"
+    kept.loc[ranks < SERVICE_ROWS["test"], "split"] = "test"
+    left_out = table.id[table.cluster.isin(kept.cluster[kept.split != "train"])]
+    return kept.drop(columns="cluster"), {*left_out}
 
 
-class Operation(NamedTuple):
-    """An operation: its name split into words, the first paragraph of its documentation, and that paragraph's key."""
-
-    service: str
-    id: str
-    name: str
-    description: str
-    key: str
-
-
-def operations(models: Models) -> Iterator[Operation]:
-    """The operations with a description, in the order of the models."""
+def operations(models: Models) -> pd.DataFrame:
+    """The operations with a description, in the order of the models: their name split into words, the first paragraph
+    of their documentation, and its key."""
+    rows = []
     for service, model in models.items():
         for name, operation in model["operations"].items():
             if description := " ".join(plain(operation.get("documentation", "")).partition("\n")[0].split()):
                 words = " ".join(_PARTS.findall(name)).lower()
-                yield Operation(service, f"{service}/{name}", words, description, text_key(description))
+                rows.append((service, f"{service}/{name}", words, description, text_key(description)))
+    return pd.DataFrame(rows, columns=["service", "id", "name", "description", "key"])
 
 
-def translations(models: Models, *, without: Collection[str], left_out: Collection[str]) -> Iterator[Row]:
+def translations(used: pd.DataFrame, *, without: Collection[str], left_out: Collection[str]) -> list[Row]:
     """Distinct rows {id, source, target}: description and name of an operation ("Creates a new S3 bucket." -> "create
     bucket")."""
-    distinct: dict[tuple[str, str], Operation] = {}
-    for each in operations(models):
-        if each.key not in without and each.id not in left_out:
-            distinct.setdefault((each.key, each.name), each)
-    for each in distinct.values():
-        yield {"id": each.id, "source": each.description, "target": each.name}
+    rows = used[~used.key.isin(without) & ~used.id.isin(left_out)].drop_duplicates(["key", "name"])
+    rows = rows[["id", "description", "name"]].rename(columns={"description": "source", "name": "target"})
+    return rows.to_dict("records")
 
 
-def names_and_descriptions(models: Models, documents: Splits, lines: Iterable[str]) -> Splits:
-    """aws-operation: rows {id, first, second, label, service}, a name, a description, and whether they match.
+def names_and_descriptions(used: pd.DataFrame, documents: pd.DataFrame, lines: Iterable[str]) -> pd.DataFrame:
+    """aws-operation: a name, a description, and whether they match (id, first, second, label, service, split).
 
     Each operation has one row with its own name, and one with the name of another operation of its service, which
     shares a word with it if possible. Dev and test use operations whose documents are in dev and test of aws-service
     and that are not in `lines`; train uses operations of services that are not in aws-service, shuffled.
     """
-    split_of = {row["id"]: split for split in ("dev", "test") for row in documents[split]}
-    classified = {row["label"] for row in documents["test"]}
-    by_service: dict[str, list[Operation]] = defaultdict(list)
-    candidates: dict[str, list[Operation]] = defaultdict(list)
-    for each in operations(models):
-        by_service[each.service].append(each)
-        candidates[split_of.get(each.id, "" if each.service in classified else "train")].append(each)
-    held = {each.key for split in ("dev", "test") for each in candidates[split] if len(by_service[each.service]) > 1}
-    taken = held & {text_key(line) for line in lines}
-    rows: Splits = {"train": [], "dev": [], "test": []}
-    for split in ("test", "dev", "train"):
-        for each in sorted(candidates[split], key=lambda entry: order("aws-operation", entry.id)):
+    judged = documents[documents.split != "train"].set_index("id").split
+    classified = {*documents.label[documents.split == "test"]}
+    splits = [
+        judged.get(id_, "" if of in classified else "train") for id_, of in zip(used.id, used.service, strict=True)
+    ]
+    rows = []
+    for _, operations in used.assign(split=splits).groupby("service"):
+        for each in (every := list(operations.itertuples())):
             # With a different description, and if possible a word of the name.
-            others = [one for one in by_service[each.service] if one.name != each.name and one.key != each.key]
-            near = [one for one in others if set(each.name.split()) & set(one.name.split())]
-            full = split == "train" and len(rows[split]) >= 2 * TRAIN_OPERATIONS
-            if each.key not in taken and others and not full:
-                taken.add(each.key)
-                other = min(near or others, key=lambda one: order(each.id, one.id))
-                rows[split] += [
-                    {"id": f"{each.id}/{label}", "first": name, "second": each.description, "label": label}
-                    | {"service": each.service}
-                    for name, label in ((each.name, "belongs"), (other.name, "other"))
-                ]
-        rows[split].sort(key=lambda row: order("aws-operation", row["id"]))
-    return rows
+            others = [other for other in every if other.name != each.name and other.key != each.key]
+            near = [other for other in others if {*each.name.split()} & {*other.name.split()}]
+            if each.split and others:
+                other = min(near or others, key=lambda other: order(each.id, other.id))
+                rows.append((each.id, each.key, each.split, each.service, each.description, each.name, other.name))
+    table = pd.DataFrame(rows, columns=["id", "key", "split", "service", "second", "belongs", "other"])
+    table = disjoint(shuffled(table, "aws-operation", "id"), {*map(text_key, lines)})
+    table = balanced(table, "split", {"train": TRAIN_OPERATIONS})
+    table = table.melt(["id", "second", "service", "split"], ["belongs", "other"], "label", "first")
+    table = shuffled(table.assign(id=table.id + "/" + table.label), "aws-operation", "id")
+    return table[["id", "first", "second", "label", "service", "split"]]
 
 
 # The general corpus: docstrings of installed packages, module by module, in file order.
@@ -496,39 +477,38 @@ def docstrings() -> Iterator[Row]:
     Raises:
         DataError: a package is not installed.
     """
-    files = [(path, file) for name in PACKAGES for path, file in python_files(name) if not is_skipped(path)]
+    files = [file for name in PACKAGES for file in python_files(name) if not is_skipped(str(file))]
     seen: set[bytes] = set()
     with (
         Progress("data: general text", total=len(files), unit="files") as bar,
         ProcessPoolExecutor(cores(), mp_context=get_context("spawn"), initializer=gc.disable) as pool,
     ):
-        extracted = pool.map(_extract_file, [file for _, file in files], chunksize=32)
-        for (path, _), groups in zip(files, extracted, strict=True):
-            yield from cut(path, groups, seen)
+        for path, groups in zip(
+            files, pool.map(_extract_file, [file.locate() for file in files], chunksize=32), strict=True
+        ):
+            yield from cut(str(path), groups, seen)
             bar.advance()
 
 
-def is_skipped(path: PurePosixPath) -> bool:
-    return _SKIPPED.fullmatch(str(path)) is not None
+def is_skipped(path: str) -> bool:
+    return _SKIPPED.fullmatch(path) is not None
 
 
 def _extract_file(path: Path) -> list[list[str]]:
     return extract(path.read_bytes())
 
 
-def cut(path: PurePosixPath, groups: list[list[str]], seen: set[bytes]) -> Iterator[Row]:
+def cut(path: str, groups: list[list[str]], seen: set[bytes]) -> Iterator[Row]:
     """The documents of a module, split at top-level definitions, so that a topic is not; a class of more than 32,000
     characters is split at a method."""
-    texts: list[str] = []
-    number = 0
+    documents: list[list[str]] = [[]]
     for text, first in ((text, text is group[0]) for group in groups for text in group):
         if (key := order(text)) not in seen:
             seen.add(key)
-            if sum(map(len, texts)) >= (_DOCUMENT_CHARACTERS if first else _CLASS_CHARACTERS):
-                yield {"id": f"{path}#{number}", "text": "\n\n".join(texts)}
-                texts, number = [], number + 1
-            texts.append(text)
-    if texts:
+            if sum(map(len, documents[-1])) >= (_DOCUMENT_CHARACTERS if first else _CLASS_CHARACTERS):
+                documents.append([])
+            documents[-1].append(text)
+    for number, texts in enumerate(documents if documents[0] else ()):
         yield {"id": f"{path}#{number}", "text": "\n\n".join(texts)}
 
 
@@ -589,18 +569,17 @@ def _string(node: ast.expr) -> str:
     return ""
 
 
-def python_files(name: str) -> list[tuple[PurePosixPath, Path]]:
-    """The .py files that a distribution installed, sorted by their parts: relative to site-packages, and the paths.
+def python_files(name: str) -> list[metadata.PackagePath]:
+    """The .py files that a distribution installed, relative to site-packages, sorted by their parts.
 
     Raises:
         DataError: the distribution is not installed or has no list of files.
     """
     try:
-        distribution = metadata.distribution(name)
-        names = {PurePosixPath(str(file)) for file in distribution.files if file.suffix == ".py"}  # type: ignore[union-attr]
-    except (metadata.PackageNotFoundError, TypeError) as error:
-        raise DataError(
-            f"built-in data: package {name!r} is not installed; install the packages of requirements.lock"
-        ) from error
-    paths = sorted((path for path in names if ".." not in path.parts), key=lambda path: path.parts)
-    return [(path, Path(str(distribution.locate_file(str(path))))) for path in paths]
+        files = metadata.files(name) or ()
+    except metadata.PackageNotFoundError:
+        files = ()
+    if not files:
+        raise DataError(f"built-in data: package {name!r} is not installed; install the packages of requirements.lock")
+    python = {file for file in files if file.suffix == ".py" and ".." not in file.parts}
+    return sorted(python, key=lambda file: file.parts)

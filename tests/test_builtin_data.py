@@ -6,6 +6,7 @@ import sys
 from collections import Counter
 from pathlib import Path, PurePosixPath
 
+import pandas as pd
 import pytest
 
 from components import builtin_data
@@ -26,7 +27,7 @@ builtin_data.PACKAGES = ("pluggy", "hypothesis")
 models = dict([*builtin_data.read_models().items()][::20])
 builtin_data.read_models = lambda: models
 if __name__ == "__main__":
-    print(builtin_data.build(Path(sys.argv[1])))
+    builtin_data.build(Path(sys.argv[1]))
 """
 
 
@@ -79,7 +80,7 @@ def test_a_folder_with_files_is_not_built(tmp_path):
 
 def test_a_corpus_is_written_in_parts(tmp_path):
     documents = ({"id": str(n), "text": "x" * 400_000} for n in range(5))
-    assert builtin_data.write_corpus(tmp_path / "new", documents, size=1_000_000) == 5
+    builtin_data.write_corpus(tmp_path / "new", documents, size=1_000_000)
     assert sorted(path.name for path in (tmp_path / "new").iterdir()) == ["part-000.jsonl.zst", "part-001.jsonl.zst"]
 
 
@@ -164,8 +165,8 @@ def test_pairs_are_descriptions_and_names_of_operations():
         }
     )
     models = {"one": one, "two": one, "other": model_of(operations={"ListTags": "lists TAGS"})}
-    rows = builtin_data.translations(models, without={"held out"}, left_out={"one/GetLeft", "two/GetLeft"})
-    assert list(rows) == [
+    used = builtin_data.operations(models)
+    assert builtin_data.translations(used, without={"held out"}, left_out={"one/GetLeft", "two/GetLeft"}) == [
         {"id": "one/CreateDBInstance2", "source": "Creates a database.", "target": "create db instance2"},
         {"id": "one/ListTagsForResource", "source": "Lists tags.", "target": "list tags for resource"},
         {"id": "other/ListTags", "source": "lists TAGS", "target": "list tags"},
@@ -201,24 +202,24 @@ def test_services_of_real_documents(monkeypatch):
     monkeypatch.setattr(listed, lambda loader, kind: sorted(names))
     models = builtin_data.read_models()
     documents = [document for name in models for document in builtin_data.documents_of(name, models[name])]
-    splits, left_out = builtin_data.service_of_documents(models, documents)
-    rows = [row for actual in splits.values() for row in actual]
-    assert len({row["id"] for row in rows}) == len(rows)
-    assert set(Counter(row["label"] for row in splits["test"]).values()) == {50}
-    assert set(Counter(row["label"] for row in splits["dev"]).values()) == {20}
-    assert {row["id"] for split in ("dev", "test") for row in splits[split]} <= left_out
-    assert not left_out & {row["id"] for row in splits["train"]}
-    assert all(30 <= len(row["text"].split()) <= 300 for row in rows)
-    assert {row["label"] for row in rows} == names
-    assert not [row["id"] for row in rows if names & set(text_key(row["text"]).split())]
+    rows, left_out = builtin_data.service_of_documents(models, documents)
+    assert rows.id.is_unique and rows.text.str.split().str.len().between(30, 300).all() and {*rows.label} == names
+    sizes = {split: {*of.label.value_counts()} for split, of in rows.groupby("split")}
+    assert (sizes["test"], sizes["dev"]) == ({50}, {20})
+    assert {*rows.id[rows.split != "train"]} <= left_out and not left_out & {*rows.id[rows.split == "train"]}
+    assert not [row.id for row in rows.itertuples() if names & set(text_key(row.text).split())]
     # No near duplicates in different splits: all pairs are compared, without hashing.
-    sketches = {
-        split: Shingles(ngram=3, permutations=256).sketches([row["text"] for row in actual])
-        for split, actual in splits.items()
-    }
+    sketches = Shingles(ngram=3, permutations=256).sketches(rows.text.tolist())
     for left, right in (("test", "train"), ("dev", "train"), ("dev", "test")):
-        most = max((row == sketches[right]).mean(axis=1).max() for row in sketches[left])
+        others = sketches[rows.split == right]
+        most = max((row == others).mean(axis=1).max() for row in sketches[rows.split == left])
         assert most < 0.7, (left, right)
+
+
+def types_of(models):
+    return builtin_data.parameter_types(
+        builtin_data.members({name: model_of(members) for name, members in models.items()})
+    )
 
 
 def test_parameter_types(monkeypatch):
@@ -230,24 +231,27 @@ def test_parameter_types(monkeypatch):
         "dev-a": [("float", "A share"), ("string", "A name"), ("double", "Another share"), ("map", "Tags")],
         "test-a": [("map", "tags."), ("map", "Pairs"), ("list", "Things")],
     }
-    splits = builtin_data.parameter_types({name: model_of(members) for name, members in models.items()})
-    actual = {split: {(row["label"], row["text"], row["service"]) for row in rows} for split, rows in splits.items()}
+    rows = types_of(models)
+    actual = {
+        split: {*of[["label", "text", "service"]].itertuples(index=False, name=None)}
+        for split, of in rows.groupby("split")
+    }
     # "Tags" occurs in dev and test and is dropped; "A name" is kept in train only; "both" has two types.
     assert actual["train"] == {("integer", "A number", "train-a"), ("string", "A name", "train-a")}
     assert actual["dev"] in ({("double", "A share", "dev-a")}, {("double", "Another share", "dev-a")})
     assert actual["test"] == {("map", "Pairs", "test-a"), ("list", "Things", "test-a")}
-    assert [row["id"] for row in splits["train"] if row["label"] == "integer"] == ["train-a/S/M0"]
+    assert rows.id[(rows.split == "train") & (rows.label == "integer")].tolist() == ["train-a/S/M0"]
 
 
-def test_balanced_rows_prefer_several_services():
-    rows = [{"label": "a", "service": "big", "text": str(n)} for n in range(20)]
-    rows += [{"label": "a", "service": f"s{n}", "text": "x"} for n in range(10)]
-    rows += [{"label": "b", "service": "big", "text": str(n)} for n in range(16)]
-    kept = builtin_data.balanced(rows, 16)
-    assert Counter(row["label"] for row in kept) == {"a": 16, "b": 16}
-    assert Counter(row["service"] for row in kept if row["label"] == "a")["big"] == 6
-    assert [row for row in rows if row in kept] == kept
-    assert len(builtin_data.balanced(rows, 100)) == 32
+def test_balanced_rows_prefer_several_services(monkeypatch):
+    monkeypatch.setattr(builtin_data, "service_split", lambda key: "test")
+    models = {f"s{n}": [("list", f"list {n}")] for n in range(10)}
+    models["big"] = [(kind, f"a {kind} {n}") for kind, most in (("list", 20), ("map", 16)) for n in range(most)]
+    for most, of_class in ((16, 16), (100, 16)):
+        monkeypatch.setattr(builtin_data, "TYPE_ROWS", {"test": most})
+        kept = types_of(models)
+        assert Counter(kept.label) == {"list": of_class, "map": of_class}
+        assert most == 100 or Counter(kept.service[kept.label == "list"])["big"] == 6
 
 
 @pytest.mark.parametrize(
@@ -287,21 +291,18 @@ def test_code_of_dev_and_test_is_that_of_aws_type_without_other_occurrences(monk
         "dev": [plain[6], coded[7].replace("Set", "Put")],
     }
     models = {name: model_of([("string", html) for html in of_model]) for name, of_model in texts.items()}
-    types = {
-        "train": [],
-        "dev": [{"id": f"dev/S/M{number}"} for number in range(2)],
-        "test": [{"id": f"test/S/M{number}"} for number in range(6)],
-    }
+    held = [*(("dev", number) for number in range(2)), *(("test", number) for number in range(6))]
+    types = pd.DataFrame({"id": [f"{of}/S/M{number}" for of, number in held], "split": [of for of, _ in held]})
     corpus = ["Some text.", "More of it. Set it to VALUE5 there! (See below.)"]
-    splits = builtin_data.code_spans(models, types, corpus)
-    actual = {split: {row["id"] for row in rows} for split, rows in splits.items()}
+    rows = builtin_data.code_spans(builtin_data.members(models), types, corpus)
+    actual = {split: {*of.id} for split, of in rows.groupby("split")}
     # value5 occurs in the corpus; test has two plain sentences and therefore two of three with code.
     assert actual["test"] >= {"test/S/M0#0", "test/S/M1#0"} and len(actual["test"]) == 4
     assert actual["test"] <= {f"test/S/M{number}#0" for number in (0, 1, 2, 4, 5)}
     assert actual["dev"] == {"dev/S/M0#0", "dev/S/M1#0"}
-    sentences = [" ".join(row["words"]).lower() for rows in splits.values() for row in rows]
-    assert len(set(sentences)) == len(sentences)
-    assert len(splits["train"]) == 8 and all(row["service"] == "train" for row in splits["train"])
+    assert rows.words.map(" ".join).str.lower().is_unique
+    train = rows[rows.split == "train"]
+    assert len(train) == 8 and {*train.service} == {"train"}
 
 
 def test_names_with_matching_and_other_descriptions():
@@ -317,13 +318,13 @@ def test_names_with_matching_and_other_descriptions():
         "lone": {"Only": "The only one."},
     }
     models = {name: model_of(operations=operations) for name, operations in names.items()}
-    documents = {
-        "train": [],
-        "dev": [{"id": "big/GetX", "label": "big"}],
-        "test": [{"id": "big/GetY", "label": "big"}, {"id": "big/PutZ", "label": "big"}],
+    held = {"big/GetX": "dev", "big/GetY": "test", "big/PutZ": "test"}
+    documents = pd.DataFrame({"id": [*held], "label": "big", "split": [*held.values()]})
+    table = builtin_data.names_and_descriptions(builtin_data.operations(models), documents, ["Puts a Z!", "other"])
+    rows = {
+        split: {*of[["first", "second", "label"]].itertuples(index=False, name=None)}
+        for split, of in table.groupby("split")
     }
-    splits = builtin_data.names_and_descriptions(models, documents, ["Puts a Z!", "other"])
-    rows = {split: {(row["first"], row["second"], row["label"]) for row in actual} for split, actual in splits.items()}
     assert rows["dev"] == {("get x", "Gets the x.", "belongs"), ("get y", "Gets the x.", "other")}
     assert rows["test"] == {("get y", "Gets the y.", "belongs"), ("get x", "Gets the y.", "other")}
     train = sorted(rows["train"])
@@ -404,7 +405,7 @@ def test_source_that_does_not_parse_has_no_documentation():
 
 
 def test_documents_are_split_between_definitions():
-    path = PurePosixPath("pkg/a.py")
+    path = "pkg/a.py"
     seen: set[bytes] = set()
     long = ["x" * 5_000, "y" * 5_000]
     groups = [["module"], long, ["after", "last"], ["module"], [str(n) * 20_000 for n in range(3)]]
@@ -431,14 +432,13 @@ def test_documents_are_split_between_definitions():
     ],
 )
 def test_files_that_differ_between_builds_are_skipped(path: str, wanted: bool) -> None:
-    assert builtin_data.is_skipped(PurePosixPath(path)) is not wanted
+    assert builtin_data.is_skipped(path) is not wanted
 
 
 def test_files_of_a_distribution_are_sorted():
     files = builtin_data.python_files("pluggy")
-    names = [name for name, _ in files]
-    assert PurePosixPath("pluggy/_hooks.py") in names and names == sorted(names, key=lambda path: path.parts)
-    assert all(path.is_file() for _, path in files)
+    assert PurePosixPath("pluggy/_hooks.py") in files and files == sorted(files, key=lambda path: path.parts)
+    assert all(Path(path.locate()).is_file() for path in files)
     with pytest.raises(DataError, match="built-in data: package 'no-such-package' is not installed; install the"):
         builtin_data.python_files("no-such-package")
 

@@ -14,7 +14,7 @@ LAYOUT = {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, toke
 F_STRING = (getattr(tokenize, "FSTRING_START", -1), getattr(tokenize, "FSTRING_END", -1))
 #: Package -> largest number of tokens. Lower it in the commit that makes the package smaller.
 BUDGETS = {
-    "builtin_data": 5_461,
+    "builtin_data": 5_293,
     "cli": 13_094,
     "cluster": 11_723,
     "core": 8_993,
@@ -23,11 +23,11 @@ BUDGETS = {
     "flows": 30_117,
     "headstart": 12_389,
     "interchange": 22_812,
-    "labelling": 11_094,
+    "labelling": 10_228,
     "learners": 66_626,
     "models": 43_682,
-    "pages": 12_661,
-    "pipeline": 30_356,
+    "pages": 12_603,
+    "pipeline": 30_290,
     "registry": 35_760,
     "reporting": 6_616,
     "serving": 17_866,
@@ -37,7 +37,7 @@ BUDGETS = {
     "training": 31_168,
 }
 #: Largest number of tokens of the tests.
-TESTS = 497_531
+TESTS = 497_262
 
 
 def tokens(text: str) -> int:

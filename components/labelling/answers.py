@@ -2,7 +2,8 @@
 
 import json
 import uuid
-from collections.abc import Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -22,7 +23,6 @@ from components.labelling.rows import (
     FileRow,
     Names,
     answer_columns,
-    by_digest,
     known_labels,
     labels_of,
     read_rows,
@@ -58,11 +58,10 @@ class Answer:
 
 @dataclass(frozen=True)
 class Conflict:
-    """Why an answer cannot be merged. `kind`: `label`: the data have another label; `answers`: two answers differ;
-    `unknown`: the label is new; `held out`: the text is in dev or test."""
+    """Why an answer cannot be merged, and whether the reason is a new label; `settled`: a rule has decided."""
 
-    kind: Literal["label", "answers", "unknown", "held out"]
     message: str
+    is_new: bool
     settled: bool
 
 
@@ -84,9 +83,9 @@ class ConflictError(DataError):
     """Answers that cannot be merged; nothing was written."""
 
     def __init__(self, conflicts: Sequence[Conflict]) -> None:
-        kinds = {conflict.kind for conflict in conflicts}
-        ways = ["--resolve mine or theirs"] if kinds - {"unknown"} else []
-        ways += ["correct the label, or allow it with --new-labels"] if "unknown" in kinds else []
+        new = sum(conflict.is_new for conflict in conflicts)
+        ways = ["--resolve mine or theirs"] * (new < len(conflicts))
+        ways += ["correct the label, or allow it with --new-labels"] * (new > 0)
         lines = [f"{len(conflicts)} conflict(s), nothing was written ({'; '.join(ways)})"]
         lines += [f"  {conflict.message}" for conflict in conflicts[:LISTED]]
         lines += [f"  and {len(conflicts) - LISTED} more"] if len(conflicts) > LISTED else []
@@ -120,93 +119,73 @@ def merge(
         for answer in answers:
             if certificate := removed.certificate(answer.fields):
                 raise DataError(f"{answer} was removed by `headstart forget` ({certificate}); leave the answer out")
-        merging = _Merging(name, source, resolve, new_labels)
-        entries = merging.entries(answers)
-        if refused := [conflict for conflict in merging.result.conflicts if not conflict.settled]:
+        result = Merged(labels_file(name, source))
+        entries = list(_entries(answers, name, source, result, resolve=resolve, new_labels=new_labels))
+        if refused := [conflict for conflict in result.conflicts if not conflict.settled]:
             raise ConflictError(refused)
-        if entries:
-            merging.result.batch = _append(merging.result.file, entries)
-        return merging.result
+        result.batch = _append(result.file, entries) if entries else ""
+        return result
 
 
-class _Merging:
-    """Compares answers with the data; `result` counts what becomes of them."""
+def _entries(
+    answers: Sequence[Answer], task: str, source: TaskSource, result: Merged, *, resolve: Resolve, new_labels: bool
+) -> Iterator[Entry]:
+    """The entries of the answers that are not in the data, or replace their label; `result` counts what becomes of
+    the others."""
+    rows = read_rows(task, source)
+    labels = known_labels(rows, source)
+    in_data, grouped = defaultdict[bytes, list[FileRow]](list), defaultdict[bytes, list[Answer]](list)
+    for row in rows:
+        in_data[row.digest].append(row)
+    for each in answers:
+        grouped[digest_of(each.fields)].append(replace(each, labels=_as_in_data(each.labels, labels)))
 
-    def __init__(self, task: str, source: TaskSource, resolve: Resolve, new_labels: bool) -> None:
-        self.result = Merged(labels_file(task, source))
-        self._source, self._resolve, self._new = source, resolve, new_labels
-        rows = read_rows(task, source)
-        self._rows, self._labels = by_digest(rows), known_labels(rows, source)
-        # Columns of labels have no place for another label.
-        self._new &= source.labels is None
+    def conflict(message: str, *, refused: int = 1, is_new: bool = False) -> None:
+        result.conflicts.append(Conflict(message, is_new, bool(resolve) and not is_new))
+        result.left_out += refused
 
-    def entries(self, answers: Sequence[Answer]) -> list[Entry]:
-        grouped: dict[bytes, list[Answer]] = {}
-        for answer in answers:
-            answer = replace(answer, labels=tuple(map(self._as_in_data, answer.labels)))
-            grouped.setdefault(digest_of(answer.fields), []).append(answer)
-        entries = []
-        for digest, group in grouped.items():
-            there = self._rows.get(digest, [])
-            chosen = self._chosen(group)
-            if chosen is not None and self._is_new(chosen, there):
-                before = next((row.labels for row in there if row.labels is not None), None)
-                entries.append(
-                    {
-                        "time": chosen.time or _now(),
-                        "by": chosen.by or who(),
-                        "action": "change" if there else "add",
-                        "texts": list(chosen.fields),
-                        "before": before and list(before),
-                        "after": list(chosen.labels),
-                    }
-                )
-        return entries
-
-    def _as_in_data(self, label: str) -> str:
-        """The label of the data that is the same number, as 1 for 1.0; else the label itself."""
-        same = (name for name in self._labels if merged_numbers((name, label)))
-        return label if label in self._labels else next(same, label)
-
-    def _conflict(self, kind: Literal["label", "answers", "unknown", "held out"], message: str) -> None:
-        self.result.conflicts.append(Conflict(kind, message, bool(self._resolve) and kind != "unknown"))
-
-    def _chosen(self, group: Sequence[Answer]) -> Answer | None:
-        last = group[-1]
-        if len({answer.labels for answer in group}) == 1:
-            return last
-        listed = ", ".join(f"{shown(a.labels, self._source)!r} ({a.by or a.where or 'answer'})" for a in group)
-        self._conflict("answers", f"{last} has several answers: {listed}")
-        if self._resolve in ("", "theirs"):
-            self.result.left_out += len(group)
-            return None
-        return last
-
-    def _is_new(self, answer: Answer, there: Sequence[FileRow]) -> bool:
-        """Whether an answer is written: it is not in the data (`there`), or it replaces their label."""
-        result = self.result
+    for digest, group in grouped.items():
+        answer, there = group[-1], in_data[digest]
+        if len({each.labels for each in group}) > 1:
+            listed = ", ".join(
+                f"{shown(each.labels, source)!r} ({each.by or each.where or 'answer'})" for each in group
+            )
+            conflict(f"{answer} has several answers: {listed}", refused=len(group) * (resolve != "mine"))
+            if resolve != "mine":
+                continue
         if held := next((row for row in there if row.split != "train"), None):
-            self._conflict("held out", f"{answer} is also in {held.split} ({held}), which nothing is learned from")
-            result.left_out += 1
-            return False
-        # Without any label there is nothing to compare with.
-        unknown = [name for name in answer.labels if name not in self._labels and name != self._source.outside]
-        if unknown and self._labels and not self._new:
-            hint = nearest(unknown[0], self._labels)
-            self._conflict("unknown", f"{answer}: label {unknown[0]!r} does not occur in train{hint}")
-            return False
-        other = next((row for row in there if row.labels not in (None, answer.labels)), None)
-        if other is not None:
-            mine, theirs = shown(answer.labels, self._source), shown(other.labels or (), self._source)
-            self._conflict("label", f"{answer}: {mine!r}, and {theirs!r} in {other}")
-            if self._resolve != "mine":
-                result.left_out += 1
-                return False
-        elif there and all(row.labels is not None for row in there):
+            conflict(f"{answer} is also in {held.split} ({held}), which nothing is learned from")
+            continue
+        # Without any label there is nothing to compare with. Columns of labels have no place for another one.
+        unknown = [name for name in answer.labels if name not in labels and name != source.outside]
+        if unknown and labels and not (new_labels and source.labels is None):
+            hint = nearest(unknown[0], labels)
+            conflict(f"{answer}: label {unknown[0]!r} does not occur in train{hint}", refused=0, is_new=True)
+            continue
+        given = [row for row in there if row.labels is not None]
+        if other := next((row for row in given if row.labels != answer.labels), None):
+            mine, theirs = shown(answer.labels, source), shown(other.labels or (), source)
+            conflict(f"{answer}: {mine!r}, and {theirs!r} in {other}", refused=resolve != "mine")
+            if resolve != "mine":
+                continue
+        elif there and len(given) == len(there):
             result.unchanged += 1
-            return False
+            continue
         result.added, result.changed = result.added + (not there), result.changed + bool(there)
-        return True
+        yield {
+            "time": answer.time or _now(),
+            "by": answer.by or who(),
+            "action": "change" if there else "add",
+            "texts": list(answer.fields),
+            "before": list(given[0].labels or ()) if given else None,
+            "after": list(answer.labels),
+        }
+
+
+def _as_in_data(names: Names, labels: Sequence[str]) -> Names:
+    """Each label as that of the data that is the same number, as 1 for 1.0."""
+    same = {name: (other for other in labels if merged_numbers((other, name))) for name in names}
+    return tuple(name if name in labels else next(same[name], name) for name in names)
 
 
 def read_answers(path: Path, source: TaskSource, *, by: str = "") -> tuple[list[Answer], int]:

@@ -9,9 +9,9 @@ from pathlib import Path
 from components.core.outputs import check_output
 from components.core.steps import step
 from components.labelling.answers import Merged
-from components.labelling.queue import check_format, queue, write_suggestions
+from components.labelling.queue import queue, write_suggestions
 from components.labelling.review import review, write_review
-from components.labelling.rows import shown, source_of
+from components.labelling.rows import check_format, shown, source_of
 from components.settings.params import Params
 
 #: Rows of a list that are printed.
@@ -19,11 +19,10 @@ SHOWN = 10
 
 
 def suggest(
-    params: Params, *, task: str, count: int, file: Path | None, output: Path | None, overwrite: bool = False
+    params: Params, *, task: str, count: int, file: Path | None, output: Path, overwrite: bool = False
 ) -> Iterator[str]:
     """Choose texts and write them; arguments as of `queue` and `write_suggestions`."""
     name, source = source_of(params, task)
-    output = output or Path(f"{name}-to-label.csv")
     check_format(output)
     check_output(output, overwrite=overwrite)
     result = queue(params, task=name, count=count, file=file)
@@ -64,10 +63,9 @@ def rows_to_read(params: Params, *, task: str, labels: Collection[str]) -> list[
     return [row.id for row, proposed in rows if {*(row.labels or ()), *proposed} == {*labels}][:SHOWN]
 
 
-def label_quality(params: Params, *, task: str, output: Path | None, overwrite: bool = False) -> Iterator[str]:
+def label_quality(params: Params, *, task: str, output: Path, overwrite: bool = False) -> Iterator[str]:
     """Review the labels of a task and write the rows that should be looked at."""
     name, source = source_of(params, task)
-    output = output or Path(f"{name}-label-quality.csv")
     check_output(output, overwrite=overwrite)
     result = review(params, task=name)
     counts = Counter(result.rows[suspect.row].split for suspect in result.suspects)

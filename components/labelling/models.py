@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from components.core.artifacts import is_complete
 from components.core.errors import HeadstartError
-from components.data.tasks.data import Fields, one_hot
+from components.data.tasks.data import Fields
 from components.settings.params import Params
 
 #: Number of features of the champion that are kept; more are projected at random, which keeps distances
@@ -26,10 +26,13 @@ STRENGTH: Final = 10.0
 #: Name of features without an encoder.
 WORDS: Final = "words"
 Floats = NDArray[np.float32]
+Given = NDArray[np.float64]
+#: Labelled texts of a label below which there is no model.
+COLD: Final = 1
 
 
 @dataclass(frozen=True)
-class Known:
+class Beliefs:
     """What is known about N texts.
 
     Attributes:
@@ -44,25 +47,24 @@ class Known:
     labelled: Floats | None = None
 
 
-@dataclass(frozen=True)
-class Training:
-    """The labelled texts that a model is fitted on. `targets`: L vectors of label indices."""
-
-    fields: list[Fields]
-    targets: list[NDArray[np.float64]]
-    labels: list[str]
-    exclusive: bool
-
-    @property
-    def counts(self) -> NDArray[np.int64]:
-        """(C,) number of texts of each label."""
-        numbers = np.concatenate([*self.targets, np.zeros(0)]).astype(np.int64)
-        return np.bincount(numbers, minlength=len(self.labels))
-
-    @property
-    def teaches(self) -> bool:
-        """Whether a model can be fitted: there are texts with and without some label."""
-        return len(self.labels) > 1 and int((self.counts > 0).sum()) > (1 if self.exclusive else 0)
+def beliefs_about(
+    params: Params, task: str, texts: list[Fields], labelled: list[Fields], given: Given, *, labels: list[str]
+) -> Beliefs:
+    """What is known about texts: by the champion if it knows all labels, else by a regression on the labelled texts,
+    where they suffice: there are texts with and without some label, and `COLD` a label."""
+    source = params.data.tasks[task]
+    champion = champion_of(params, task)
+    # A champion of other code does not show its features.
+    if champion is not None and {*labels} <= {*champion.labels} and hasattr(champion, "answer_measured"):
+        answers, _, features = champion.answer_measured(texts, projection)
+        return Beliefs(_unit(features), np.stack(answers), list(champion.labels), "champion")
+    features, name = frozen(params, [*texts, *labelled], kind=source.kind, labels=labels)
+    candidates, learned = features[: len(texts)], features[len(texts) :]
+    differ = len(labels) > 1 and (given.sum(0) > 0).sum() > (not source.several)
+    if not differ or len(labelled) < COLD * len(labels):
+        return Beliefs(candidates, None, labels, name, learned)
+    head = fitted(learned, given, exclusive=not source.several)
+    return Beliefs(candidates, head.answers(candidates), labels, f"regression on {name}", learned)
 
 
 def champion_of(params: Params, task: str) -> Any | None:
@@ -73,14 +75,6 @@ def champion_of(params: Params, task: str) -> Any | None:
         return load_champion(params.registry, task)
     except HeadstartError:
         return None
-
-
-def of_champion(champion: Any, texts: Sequence[Fields]) -> Known | None:
-    """Features and probabilities of a champion; None if it does not show its features (a version with other code)."""
-    if not hasattr(champion, "answer_measured"):
-        return None
-    answers, _, features = champion.answer_measured(texts, projection)
-    return Known(_unit(features), np.stack(answers), list(champion.labels), "champion")
 
 
 def projection(features: int) -> Floats:
@@ -104,13 +98,12 @@ def word_features(texts: Sequence[Fields], *, labels: int) -> Floats:
     return _unit(np.concatenate(vectors, axis=1))
 
 
-def fitted(features: Floats, training: Training, *, strength: float = STRENGTH) -> Any:
+def fitted(features: Floats, given: Given, *, exclusive: bool, strength: float = STRENGTH) -> Any:
     """A logistic regression on (L, D) features of the labelled texts
-    (`components.learners.words.linear.LinearModel`)."""
+    (`components.learners.words.linear.LinearModel`). `given`: (L, C) of 0 and 1."""
     from components.learners.words.linear import fit_labels, spanned
 
-    given = one_hot(training.targets, labels=len(training.labels))
-    return fit_labels(spanned(features), given, c=strength, exclusive=training.exclusive)
+    return fit_labels(spanned(features), given, c=strength, exclusive=exclusive)
 
 
 def frozen(params: Params, texts: Sequence[Fields], *, kind: str, labels: Sequence[str]) -> tuple[Floats, str]:

@@ -79,9 +79,8 @@ def read_pool(
     excluded = {row.digest for row in rows if row.labels is not None or row.split != "train"} | set(without)
     counts = {"read": 0, "known": 0}
     candidates = [fields for _, fields in heapq.nsmallest(MOST, _distinct(texts, excluded, counts))]
-    shingles = Shingles(ngram=NGRAM, permutations=PERMUTATIONS)
-    sketches = shingles.sketches([joined(fields) for fields in candidates])
-    near = _near([row.fields for row in rows if row.digest in excluded], sketches)
+    sketches = search(candidates).sketches
+    near = {index for index, *_ in search(row.fields for row in rows if row.digest in excluded).near(sketches)}
     keep = [index for index in range(len(candidates)) if index not in near]
     if not counts["read"]:
         raise DataError(
@@ -96,9 +95,10 @@ def read_pool(
     return Pool([candidates[index] for index in keep], sketches[keep], name, counts["known"] + len(near))
 
 
-def joined(fields: Fields) -> str:
-    """The texts of a row as one, for comparison."""
-    return clean("\n".join(fields))
+def search(rows: Iterable[Fields]) -> TextSearch:
+    """The texts of rows, to find their near copies."""
+    shingles = Shingles(ngram=NGRAM, permutations=PERMUTATIONS)
+    return TextSearch([clean("\n".join(fields)) for fields in rows], shingles=shingles, rows=BAND, threshold=SIMILAR)
 
 
 def _distinct(texts: Iterable[Fields], excluded: set[bytes], counts: dict[str, int]) -> Iterator[tuple[bytes, Fields]]:
@@ -113,14 +113,6 @@ def _distinct(texts: Iterable[Fields], excluded: set[bytes], counts: dict[str, i
         elif digest not in seen:
             seen.add(digest)
             yield digest, fields
-
-
-def _near(excluded: Sequence[Fields], sketches: Sketches) -> set[int]:
-    if not excluded or not len(sketches):
-        return set()
-    shingles = Shingles(ngram=NGRAM, permutations=PERMUTATIONS)
-    wanted = TextSearch([joined(fields) for fields in excluded], shingles=shingles, rows=BAND, threshold=SIMILAR)
-    return {index for index, _, _ in wanted.near(sketches)}
 
 
 def _of_path(path: Path, source: TaskSource) -> Iterator[Fields]:
@@ -142,7 +134,7 @@ def _of_domain(params: Params) -> Iterator[Fields]:
     if is_complete(directory, kind=corpus.KIND):
         yield from ((text,) for text in corpus.read_documents(directory))
         return
-    for source in [*([params.data.domain] if params.data.domain else []), *params.data.unlabelled]:
+    for source in filter(None, [params.data.domain, *params.data.unlabelled]):
         for file in raw_files(Path(source.path))[0]:
             for _, text, _ in read_texts(file, source, Reading()):
                 yield (clean(text, strip_markup=params.ingest.strip_markup),)

@@ -17,10 +17,8 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from components.data.ingestion.dedup import Shingles
-from components.data.ingestion.matching import TextSearch
 from components.data.tasks.data import Fields
-from components.labelling.pool import BAND, NGRAM, PERMUTATIONS, SIMILAR, joined
+from components.labelling.pool import search
 from components.labelling.rows import Names
 
 #: Rows that both rules find: most likely of another label, within a label, and over all pairs of labels (section 3.2).
@@ -136,12 +134,10 @@ class Pair:
 def different_twins(fields: Sequence[Fields], labels: Sequence[Names | None]) -> list[Pair]:
     """Pairs of copies and near copies with different labels, the most similar first; rows without a label are left
     out."""
-    texts = [joined(parts) for parts in fields]
-    shingles = Shingles(ngram=NGRAM, permutations=PERMUTATIONS)
-    wanted = TextSearch(texts, shingles=shingles, rows=BAND, threshold=SIMILAR)
+    texts = search(fields)
     results = [
         Pair(first, second, similarity)
-        for first, second, similarity in wanted.near(shingles.sketches(texts))
+        for first, second, similarity in texts.near(texts.sketches)
         if first < second and None not in (labels[first], labels[second]) and labels[first] != labels[second]
     ]
     return sorted(results, key=lambda pair: (-pair.similarity, pair.first, pair.second))

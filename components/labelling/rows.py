@@ -1,11 +1,15 @@
 """The labelled files of a task as they are, also while they are incomplete: without labels, or not there yet."""
 
-from collections.abc import Iterable, Sequence
+import json
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Final
 
-from components.core.errors import ConfigError, nearest
+from components.core.errors import ConfigError, DataError, nearest
+from components.core.outputs import write_named
+from components.data.formats.delimited import csv_for_people
 from components.data.formats.rows import read_columns
 from components.data.formats.tables import as_text
 from components.data.formats.textkey import digest_of
@@ -29,6 +33,8 @@ from components.settings.tasks import LABELLED, SPLITS, TaskSource
 
 #: Label of a text in `multilabel` that has none of the labels; an empty cell means that nobody has labelled it.
 NO_LABELS: Final = "[]"
+#: Suffixes of files that people label.
+FORMATS: Final = (".csv", ".jsonl")
 
 #: Labels of a row, ascending: one, or any number in `multilabel`.
 Names = tuple[str, ...]
@@ -44,7 +50,7 @@ class FileRow:
     fields: Fields
     labels: Names | None
 
-    @property
+    @cached_property
     def digest(self) -> bytes:
         return digest_of(self.fields)
 
@@ -72,6 +78,31 @@ def answer_columns(source: TaskSource) -> tuple[tuple[str, ...], str]:
     return texts, "label" if source.label.isdigit() else source.label
 
 
+def write_to_label(
+    path: Path,
+    rows: Iterable[tuple[Fields, Mapping[str, Any]]],
+    source: TaskSource,
+    columns: Sequence[str],
+    *,
+    overwrite: bool,
+) -> None:
+    """Write a csv or jsonl file with texts, an empty label, and further columns, which `headstart label` reads when the
+    labels are filled in."""
+    check_format(path)
+    texts, label = answer_columns(source)
+    lines = [dict(zip(texts, fields, strict=True)) | {label: "", **more} for fields, more in rows]
+    if path.suffix == ".jsonl":
+        text = "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines)
+    else:
+        text = csv_for_people([*texts, label, *columns], lines)
+    write_named(path, text, overwrite=overwrite)
+
+
+def check_format(path: Path) -> None:
+    if path.suffix not in FORMATS:
+        raise DataError(f"{path}: unknown format {path.suffix or '(no suffix)'!r}; use {' or '.join(FORMATS)}")
+
+
 def read_rows(task: str, source: TaskSource, *, splits: Sequence[str] = SPLITS) -> list[FileRow]:
     """The rows of all files that exist and are not empty, in order, with the last answers to their texts; rows without
     text are left out.
@@ -79,33 +110,31 @@ def read_rows(task: str, source: TaskSource, *, splits: Sequence[str] = SPLITS) 
     read: list[tuple[FileRow, Sequence[Any]]] = []
     # One column of labels, or one column of 0 and 1 for each label.
     flags = source.labels if source.several else None
-    columns, texts = [*source.texts, *([source.label] if flags is None else flags)], len(source.texts)
+    columns, texts = [*source.texts, *(flags or [source.label])], len(source.texts)
     for split in splits:
         for path, member in files_of(task, source, split):
-            if not exists(path) or (path.is_file() and not path.stat().st_size):
-                continue
-            layout = layout_of(source, member, nested=True)
-            for number, values in read_columns(path, source.format_at(path), columns, layout):
-                fields = tuple(as_text(value, f"{path}, row {number}") or "" for value in values[:texts])
-                if all(field.strip() for field in fields):
-                    read.append((FileRow(split, path, number, fields, None), values[texts:]))
+            if exists(path) and not (path.is_file() and not path.stat().st_size):
+                layout = layout_of(source, member, nested=True)
+                for number, values in read_columns(path, source.format_at(path), columns, layout):
+                    fields = tuple(as_text(value, f"{path}, row {number}") or "" for value in values[:texts])
+                    if all(map(str.strip, fields)):
+                        read.append((FileRow(split, path, number, fields, None), values[texts:]))
     vectors = source.several and flags is None and are_vectors(cells[0] for _, cells in read)
-    answers = answers_beside(task, source) if "train" in splits else {}
     given = [positions_in(cells[0]) if vectors else labels_of(cells, source, str(row)) for row, cells in read]
     same = merged_numbers(name for names in given for name in names or ()) if flags is None else {}
-    rows = []
+    answers = answers_beside(task, source) if "train" in splits else {}
+    rows, further = [], dict(answers)
     for (row, _), names in zip(read, given, strict=True):
-        labels = None if names is None else tuple(sorted(same.get(name, name) for name in names))
+        if row.split == "train":
+            further.pop(row.digest, None)
         if row.split == "train" and row.digest in answers:
-            labels = tuple(answers[row.digest]["after"])
-        rows.append(replace(row, labels=labels))
-    known, file = {row.digest for row in rows if row.split == "train"}, labels_file(task, source)
-    added = [
-        FileRow("train", file, answer["line"], tuple(answer["texts"]), tuple(answer["after"]))
-        for digest, answer in answers.items()
-        if digest not in known
-    ]
-    return rows + added
+            names = answers[row.digest]["after"]
+        elif names is not None:
+            names = sorted(same.get(name, name) for name in names)
+        rows.append(replace(row, labels=None if names is None else tuple(names)))
+    added = further.values()
+    file = labels_file(task, source)
+    return rows + [FileRow("train", file, each["line"], tuple(each["texts"]), tuple(each["after"])) for each in added]
 
 
 def known_labels(rows: Iterable[FileRow], source: TaskSource) -> list[str]:
@@ -134,10 +163,3 @@ def shown(labels: Names, source: TaskSource) -> str:
     if not source.several:
         return labels[0]
     return source.label_separator.join(labels) or NO_LABELS
-
-
-def by_digest(rows: Iterable[FileRow]) -> dict[bytes, list[FileRow]]:
-    grouped: dict[bytes, list[FileRow]] = {}
-    for row in rows:
-        grouped.setdefault(row.digest, []).append(row)
-    return grouped

@@ -267,7 +267,7 @@ class Pages:
             case "new" if labels:
                 self.labelling.answer(task, key, labels, new=True)
             case "skip":
-                self.labelling.skip(task, key)
+                self.labelling.answer(task, key, None)
             case "undo":
                 self.labelling.undo(task)
             case "choose":

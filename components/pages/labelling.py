@@ -3,7 +3,8 @@ file of labels at once; undo takes the last one back."""
 
 import threading
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -81,63 +82,53 @@ class Labelling:
         session = self.session(task)
         skipped = {given.suggestion.key for given in session.done if given.labels is None}
         try:
-            chosen_texts = queue(self._project.settings, task=task, count=COUNT, without=skipped)
-        except HeadstartError as error:
-            with self._lock:
-                session.state, session.problem = "failed", str(error)
-            return
+            chosen = queue(self._project.settings, task=task, count=COUNT, without=skipped)
         except Exception as error:  # a defect ends neither the server nor the waiting
+            is_defect = not isinstance(error, HeadstartError)
             with self._lock:
-                session.state, session.problem = "failed", f"the choice of texts failed ({error!r})"
-            raise
+                session.state = "failed"
+                session.problem = f"the choice of texts failed ({error!r})" if is_defect else str(error)
+            if is_defect:
+                raise
+            return
         with self._lock:
-            session.waiting, session.labels = list(chosen_texts.suggestions), list(chosen_texts.labels)
-            number = len(chosen_texts.suggestions)
-            session.about = (
-                f"{number} of {chosen_texts.candidates:,} texts from {chosen_texts.source} ({chosen_texts.model})"
-            )
+            session.waiting, session.labels = list(chosen.suggestions), list(chosen.labels)
+            number = len(chosen.suggestions)
+            session.about = f"{number} of {chosen.candidates:,} texts from {chosen.source} ({chosen.model})"
             session.state = "ready"
 
-    def answer(self, task: str, key: str, labels: Sequence[str], *, new: bool = False) -> None:
-        """Merge the answer to the text that is shown."""
+    @contextmanager
+    def _changed(self, task: str) -> Iterator[Session]:
+        """A session that is changed by one request at a time; what goes wrong is its problem."""
         with self._lock:
             session = self.session(task)
-            shown = session.next
-            if shown is None or shown.key != key:
-                return
             session.problem = ""
             try:
-                merged = merge(self._project.settings, [Answer(shown.fields, tuple(labels))], task=task, new_labels=new)
+                yield session
             except HeadstartError as error:
                 session.problem = str(error)
-                return
-            session.done.append(Given(session.waiting.pop(0), tuple(labels), merged.batch))
-            session.labels = sorted({*session.labels, *labels})
 
-    def skip(self, task: str, key: str) -> None:
-        with self._lock:
-            session = self.session(task)
-            if session.next is not None and session.next.key == key:
-                session.problem = ""
-                session.done.append(Given(session.waiting.pop(0), None))
+    def answer(self, task: str, key: str, labels: Sequence[str] | None, *, new: bool = False) -> None:
+        """Merge the answer to the text that is shown; None: it is skipped."""
+        with self._changed(task) as session:
+            if (shown := session.next) is None or shown.key != key:
+                return
+            batch, given = "", None if labels is None else tuple(labels)
+            if given is not None:
+                answers = [Answer(shown.fields, given)]
+                batch = merge(self._project.settings, answers, task=task, new_labels=new).batch
+                session.labels = sorted({*session.labels, *given})
+            session.done.append(Given(session.waiting.pop(0), given, batch))
 
     def undo(self, task: str) -> None:
         """Take back the last answer or skip of this session, and show its text again."""
-        with self._lock:
-            session = self.session(task)
-            if not session.done:
-                return
-            last = session.done[-1]
-            session.problem = ""
-            if last.batch:
-                try:
+        with self._changed(task) as session:
+            if session.done:
+                last = session.done[-1]
+                if last.batch:
                     undo(self._project.settings, task=task, batch=last.batch)
-                except HeadstartError as error:
-                    session.problem = str(error)
-                    return
-            session.done.pop()
-            session.waiting.insert(0, last.suggestion)
-            session.state = "ready"
+                session.waiting.insert(0, session.done.pop().suggestion)
+                session.state = "ready"
 
     def counts(self, task: str) -> dict[str, Any]:
         """The labelled rows of train: (label, number), most frequent first, and the number of rows."""

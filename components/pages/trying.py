@@ -83,7 +83,7 @@ class Models:
 
     def predict(self, version: Version, fields: Fields, *, role: str) -> Prediction:
         """The answer of a version, with its reasons."""
-        system = Champion(version).system
+        of_version = {"version": version, "role": role, "system": Champion(version).system}
         with self._lock:
             try:
                 classifier, facts, domain = self._load(version)
@@ -93,17 +93,13 @@ class Models:
                 explanation = explain(classifier, fields, answer)
                 outside = domain is not None and domain.excludes(fields)
             except HeadstartError as error:
-                return {"version": version, "role": role, "system": system, "problem": str(error)}
+                return of_version | {"problem": str(error)}
         shares = sorted(formatted.get("probabilities", {}).items(), key=lambda item: -item[1])
-        wrong = share_at(facts, formatted.get("confidence", 0.0))
-        return {
-            "version": version,
-            "role": role,
-            "system": system,
+        return of_version | {
             "formatted": formatted,
             "shares": shares,
             "explanation": explanation,
-            "share_wrong": wrong,
+            "share_wrong": share_at(facts, formatted.get("confidence", 0.0)),
             "outside": outside,
             "problem": "",
         }

@@ -21,6 +21,7 @@ from components.pipeline.running import run_stage
 from components.settings.cluster import ClusterSettings
 from components.settings.data import CorpusSource
 from components.settings.loading import load_params
+from tests.example_task import write_jsonl
 
 ROOT = Path(__file__).parents[2]
 WORDS = "the a of name list value number that is returned when request service resource for each to in with"
@@ -38,11 +39,6 @@ def labelled(found: list[str], *, share: float = 0.5) -> Rows:
     return [{"text": text, "label": "yes" if index < share * len(found) else "no"} for index, text in enumerate(found)]
 
 
-def write(path: Path, rows: Rows) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows), encoding="utf-8")
-
-
 class Project:
     """A repository with one task and two corpora; `check` runs the command."""
 
@@ -58,14 +54,14 @@ class Project:
         raw["run"]["tasks"] = ["t"]
         raw["checks"] = {}
         self.raw = raw
-        write(root / "data/general/a.jsonl", [{"text": text} for text in texts(300, seed=1, length=30)])
-        write(root / "data/domain/a.jsonl", [{"text": text} for text in texts(300, seed=2, length=30)])
+        write_jsonl(root / "data/general/a.jsonl", [{"text": text} for text in texts(300, seed=1, length=30)])
+        write_jsonl(root / "data/domain/a.jsonl", [{"text": text} for text in texts(300, seed=2, length=30)])
         self.write_train(self.train)
         for seed, split in enumerate(("dev", "test"), 3):
-            write(root / f"data/tasks/t/{split}.jsonl", labelled(texts(200, seed=seed)))
+            write_jsonl(root / f"data/tasks/t/{split}.jsonl", labelled(texts(200, seed=seed)))
 
     def write_train(self, rows: Rows) -> None:
-        write(self.root / "data/tasks/t/train.jsonl", rows)
+        write_jsonl(self.root / "data/tasks/t/train.jsonl", rows)
 
     def check(self, *arguments: str, **rules: Any) -> str:
         """The output of `headstart check`, or its error."""
@@ -159,9 +155,9 @@ def test_labels_that_a_person_gave_are_intended(project):
         | {"after": ["agreed"]}
         for row in project.train[:190]
     ]
-    write(project.root / "data/tasks/t/labels-t.ledger.jsonl", entries)
+    write_jsonl(project.root / "data/tasks/t/labels-t.ledger.jsonl", entries)
     assert "violation" not in project.check()
-    write(project.root / "data/tasks/t/labels-t.ledger.jsonl", [*entries, *renamed])
+    write_jsonl(project.root / "data/tasks/t/labels-t.ledger.jsonl", [*entries, *renamed])
     assert "violation" not in project.check()
     project.write_train([*project.train, {"text": "a text", "label": "maybe"}])
     assert "new label 'maybe' (checks.labels: stop)" in project.check()
@@ -190,7 +186,7 @@ def test_a_label_of_train_that_gets_its_first_row_of_test_is_noted(project):
     project.write_train([*project.train, rare])
     project.accept()
     test = labelled(texts(200, seed=4))
-    write(project.root / "data/tasks/t/test.jsonl", [*test, rare | {"text": "another rare text"}])
+    write_jsonl(project.root / "data/tasks/t/test.jsonl", [*test, rare | {"text": "another rare text"}])
     noted = "t test (data/tasks/t/test.jsonl): new label 'rare' in this split; other splits had it before"
     assert f"warning: {noted} (checks.labels: note)" in project.check()
     project.write_train([*project.train, rare, rare | {"text": "a rarer text", "label": "rarer"}])
@@ -198,10 +194,10 @@ def test_a_label_of_train_that_gets_its_first_row_of_test_is_noted(project):
     # It moves from train to test: still a label of the task.
     project.write_train([*project.train, *(rare | {"text": f"a rare text {number}"} for number in range(14))])
     rows = [rare | {"text": f"a rare text of test {number}"} for number in range(14)]
-    write(project.root / "data/tasks/t/test.jsonl", [*test, *rows])
+    write_jsonl(project.root / "data/tasks/t/test.jsonl", [*test, *rows])
     project.accept()
     # Without the last row, because all of them were accepted before.
-    write(project.root / "data/tasks/t/test.jsonl", test[:-1])
+    write_jsonl(project.root / "data/tasks/t/test.jsonl", test[:-1])
     assert "missing label 'rare' in this split; other splits have it (checks.labels: note)" in project.check()
     project.write_train(project.train)
     assert "missing label 'rare' (checks.labels: stop)" in project.check()
@@ -221,7 +217,7 @@ def test_a_few_rows_of_a_small_split_are_noted(project):
     test = labelled(texts(200, seed=4))
     for count, rule in ((3, "note"), (60, "stop")):
         copies = [row | {"label": "yes" if row["label"] == "no" else "no"} for row in test[:count]]
-        write(project.root / "data/tasks/t/test.jsonl", [*test, *copies])
+        write_jsonl(project.root / "data/tasks/t/test.jsonl", [*test, *copies])
         assert f"(checks.label_conflicts: {rule})" in project.check()
 
 
@@ -233,11 +229,11 @@ def test_empty_rows_are_refused_with_file_and_line_unless_they_are_dropped(proje
 def test_new_files_of_a_corpus_are_compared_alone(project):
     """Fifteen documents in another script are too few to change the corpus as a whole."""
     added = [{"text": text} for text in texts(15, words=CYRILLIC, length=30)]
-    write(project.root / "data/domain/b.jsonl", added)
+    write_jsonl(project.root / "data/domain/b.jsonl", added)
     actual = project.check(length="off")
     assert "1 violation(s)" in actual
     assert "domain, new files (data/domain: b.jsonl, first at b.jsonl:1): share of the writing system changed" in actual
-    write(project.root / "data/domain/b.jsonl", [{"text": text} for text in texts(30, seed=7, length=30)])
+    write_jsonl(project.root / "data/domain/b.jsonl", [{"text": text} for text in texts(30, seed=7, length=30)])
     assert project.check().splitlines()[1:-1] == ["domain: 330 rows, 300 before"]
 
 
@@ -330,6 +326,6 @@ def test_random_resamples_of_the_data_raise_no_alarm(project, kept):
 def test_files_of_two_folders_with_the_same_name_and_content(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for folder in ("a", "b"):
-        write(tmp_path / "raw" / folder / "x.jsonl", [{"text": text} for text in texts(2)])
+        write_jsonl(tmp_path / "raw" / folder / "x.jsonl", [{"text": text} for text in texts(2)])
     unit = corpus_unit("domain", CorpusSource(path="raw"), cluster=ClusterSettings())
     assert (unit.statistics["rows"], [name for name, _, _ in unit.parts]) == (4, ["x.jsonl", "x.jsonl"])

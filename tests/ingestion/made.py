@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import random
 from pathlib import Path
 from typing import Any
 
 from components.data.ingestion.stage import IngestJob
 from components.settings.data import CorpusSource, IngestSettings
+from tests import example_task
 
 
 def sentence(seed: int, count: int = 30) -> str:
@@ -17,9 +17,7 @@ def sentence(seed: int, count: int = 30) -> str:
 
 
 def write_jsonl(path: Path, texts: list[str]) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    rows = [{"text": text, "id": f"{path.stem}-{number}"} for number, text in enumerate(texts)]
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    example_task.write_jsonl(path, [{"text": text, "id": f"{path.stem}-{n}"} for n, text in enumerate(texts)])
 
 
 def job(folder: Path, *, id: str | None = None, **settings: Any) -> IngestJob:

@@ -21,11 +21,11 @@ from components.data.tasks.examples import ExamplesJob, examples, read_split, st
 from components.data.tasks.judged import read_judged
 from components.pipeline.lineage.documents import texts_of
 from components.pipeline.stages import STAGES
-from components.settings.data import CorpusSource, IngestSettings
 from components.settings.loading import load_params
 from components.settings.params import Params
 from components.settings.tasks import TaskSource
 from tests.example_task import ROWS, rows, write_jsonl
+from tests.ingestion.made import job
 
 LONG = {name: " ".join(f"{name}{number}" for number in range(60)) for name in ("drawn", "left", "dev", "test")}
 #: Settings with text of the domain for `init` and for the built-in task, and without.
@@ -105,6 +105,10 @@ def test_no_corpus_has_a_text_of_a_judged_row(kind, text, tmp_path, monkeypatch)
     assert read and (kind != "classification" or set(read) >= others)
 
 
+def with_judged(folder: Path, **settings: Any) -> IngestJob:
+    return job(folder, heldout=0.0, **settings).model_copy(update={"judged": {"t": folder / "judged"}})
+
+
 def test_near_copies_are_left_out_and_other_rows_stay(tmp_path):
     for split, names in (("train", ("drawn", "left")), ("dev", ("dev",)), ("test", ("test",))):
         write_jsonl(
@@ -117,16 +121,9 @@ def test_near_copies_are_left_out_and_other_rows_stay(tmp_path):
     assert len(drawn) == 1
     (stays,) = {"drawn", "left"} - set(drawn)
     texts = [*LONG.values(), *map(near, LONG.values()), "short train", "another document"]
-    write_jsonl(tmp_path / "domain/all.jsonl", [{"text": text} for text in texts])
-    job = IngestJob(
-        name="domain",
-        source=CorpusSource(path=str(tmp_path / "domain")),
-        settings=IngestSettings(heldout=0.0),
-        judged={"t": tmp_path / "judged"},
-        output=tmp_path / "corpus",
-    )
-    for settings in (job.settings, IngestSettings(heldout=0.0, near_duplicates=None)):
-        ingest(job.model_copy(update={"settings": settings}))
+    write_jsonl(tmp_path / "raw/all.jsonl", [{"text": text} for text in texts])
+    for settings in ({}, {"near_duplicates": None}):
+        ingest(with_judged(tmp_path, **settings))
         kept = set(corpus.read_documents(tmp_path / "corpus"))
         assert kept - {near(LONG[stays])} == {LONG[stays], "another document"}
         counts = json.loads((tmp_path / "corpus/metrics.json").read_text())
@@ -138,21 +135,14 @@ def test_the_corpus_is_out_of_date_only_if_the_judged_texts_change(tmp_path):
     train = [{"text": f"text {word} of train", "label": "xy"[number % 2]} for number, word in enumerate("abcdefgh")]
     write_jsonl(tmp_path / "task/dev.jsonl", [{"text": "text of dev", "label": "x"}, {"text": "more", "label": "y"}])
     write_jsonl(tmp_path / "task/test.jsonl", [{"text": "text of test", "label": "x"}, {"text": "all", "label": "y"}])
-    write_jsonl(tmp_path / "domain/all.jsonl", [{"text": row["text"]} for row in train] + [{"text": "a document"}])
+    write_jsonl(tmp_path / "raw/all.jsonl", [{"text": row["text"]} for row in train] + [{"text": "a document"}])
     source = TaskSource(path=str(tmp_path / "task"), budgets=[1], seeds=[0, 1])
     task = ExamplesJob(task="t", source=source, output=tmp_path / "examples", record=tmp_path / "judged")
-    job = IngestJob(
-        name="domain",
-        source=CorpusSource(path=str(tmp_path / "domain")),
-        settings=IngestSettings(heldout=0.0),
-        judged={"t": tmp_path / "judged"},
-        output=tmp_path / "corpus",
-    )
 
     def learned(rows_of_train: list[dict[str, str]]) -> tuple[bytes, str | None, set[str]]:
         write_jsonl(tmp_path / "task/train.jsonl", rows_of_train)
         examples(task)
-        ingest(job)
+        ingest(with_judged(tmp_path))
         manifest = read_manifest(tmp_path / "corpus", kind="corpus")
         content = (tmp_path / "judged/manifest.json").read_bytes(), (tmp_path / "corpus/manifest.json").read_bytes()
         return b"".join(content), manifest.facts["rewritten"], set(corpus.read_documents(tmp_path / "corpus"))

@@ -15,6 +15,7 @@ from components.data.formats.corpus import holds_pairs, read_documents, read_row
 from components.data.ingestion import parts, stage
 from components.data.ingestion.stage import IngestJob, ingest
 from components.settings.data import IngestSettings, ParallelSource
+from tests import example_task
 from tests.ingestion.made import job, sentence, write_jsonl
 
 
@@ -211,9 +212,8 @@ def test_a_damaged_shard_is_named(tmp_path):
 
 
 def write_pairs(path: Path, pairs: list[tuple[str | None, str | None]]) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
     rows = ({"from": source, "to": target, "key": f"{path.stem}-{n}"} for n, (source, target) in enumerate(pairs))
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    example_task.write_jsonl(path, rows)
 
 
 def pair_job(folder: Path, **settings: Any) -> IngestJob:

@@ -11,6 +11,7 @@ from typer.testing import CliRunner
 
 from components.cli import main as cli
 from components.core.errors import ArtifactError, ConfigError, DataError
+from components.data.tasks.data import one_hot
 from components.data.tasks.kinds import find_kind
 from components.labelling import models
 from components.labelling.queue import queue
@@ -153,11 +154,11 @@ def test_the_command_writes_a_file_for_people(project):
 def test_the_champion_gives_features_and_proposals(project, monkeypatch):
     params = project(count=6)
     data = find_kind("classification").read("things", params.data.tasks["things"])
-    training = models.Training(data.train.fields, data.train.targets, data.labels, exclusive=True)
+    given = one_hot(data.train.targets, labels=len(data.labels))
     features = WordFeatures.fit(data.train.fields)
     matrix = features.matrix(data.train.fields)
     classifier = LinearClassifier(
-        "classification", data.labels, [WordsModel(features, models.fitted(matrix, training))]
+        "classification", data.labels, [WordsModel(features, models.fitted(matrix, given, exclusive=True))]
     )
     monkeypatch.setattr(models, "champion_of", lambda *_: classifier)
     result = queue(params, count=5)

@@ -13,14 +13,10 @@ from components.data.tasks.examples import ExamplesJob, examples
 from components.settings.data import CorpusSource, IngestSettings, NearDuplicates
 from components.settings.evaluate import LeakageSettings
 from components.settings.tasks import TaskSource
+from tests.example_task import write_jsonl
 
 LONG = "the name of the bucket that receives the log files of every account in the organisation each day"
 NEAR = " ".join(f"word{number}" for number in range(60))
-
-
-def write(path: Path, rows: list[dict[str, Any]]) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
 
 
 @pytest.fixture
@@ -31,7 +27,7 @@ def job(tmp_path: Path) -> LeakageJob:
         "domain": [f"Before it. {LONG.upper()}, after it.", f"{NEAR} at last", "other"],
     }
     for name, actual in texts.items():
-        write(tmp_path / name / "a.jsonl", [{"text": text} for text in actual])
+        write_jsonl(tmp_path / name / "a.jsonl", [{"text": text} for text in actual])
         near = NearDuplicates(threshold=1.0) if name == "domain" else None
         ingest(
             IngestJob(
@@ -49,9 +45,9 @@ def job(tmp_path: Path) -> LeakageJob:
     for task in ("mine", "other"):
         for split, actual in splits.items():
             rows = [{"text": text, "label": "xy"[index % 2]} for index, text in enumerate(actual)]
-            write(tmp_path / task / f"{split}.jsonl", rows)
+            write_jsonl(tmp_path / task / f"{split}.jsonl", rows)
     rows = [{"text": text, "label": "x"} for text in (LONG, "another")] + [{"text": "third", "label": "y"}]
-    write(tmp_path / "other" / "train.jsonl", rows)
+    write_jsonl(tmp_path / "other" / "train.jsonl", rows)
     for task in ("mine", "other"):
         source = TaskSource(path=str(tmp_path / task), overlap="report")
         examples(ExamplesJob(task=task, source=source, output=tmp_path / "examples" / task))

@@ -39,7 +39,8 @@ LEAST_WORDS = 8
 
 
 class TextSearch:
-    """The texts to find. `rows`: MinHash values per band; None: as many as the threshold allows."""
+    """The texts to find, and their signatures, `sketches`. `rows`: MinHash values per band; None: as many as the
+    threshold allows."""
 
     def __init__(
         self, texts: Sequence[str], *, shingles: Shingles, rows: int | None = None, threshold: float = NEAR
@@ -55,8 +56,8 @@ class TextSearch:
         wordy = np.flatnonzero(self._lengths)
         keys, order = _sorted(hash_between(*sums, first, np.minimum(first + LEAST_WORDS, last))[wordy])
         self._beginnings = keys, wordy[order]
-        self._sketches = shingles.sketches(texts)
-        self._bands = [_sorted(keys) for keys in self._keys(self._sketches)]
+        self.sketches = shingles.sketches(texts)
+        self._bands = [_sorted(keys) for keys in self._keys(self.sketches)]
 
     def exact(self, documents: Sequence[str]) -> Iterator[tuple[int, int]]:
         """(document, text) of every text that occurs in a document, by the index in `documents`; each pair once. A text
@@ -77,14 +78,14 @@ class TextSearch:
 
     def near(self, sketches: Sketches) -> Iterator[tuple[int, int, float]]:
         """(document, text, similarity) of every near copy; the documents by their index in `sketches` (n, p)."""
-        count = max(len(self._sketches), 1)
+        count = max(len(self.sketches), 1)
         pairs = np.zeros(0, np.int64)
         for keys, band in zip(self._keys(sketches), self._bands, strict=True):
             documents, texts = _equal(keys, *band)
             pairs = np.union1d(pairs, documents * count + texts)
         for start in range(0, len(pairs), BATCH):
             documents, texts = np.divmod(pairs[start : start + BATCH], count)
-            similar = (self._sketches[texts] == sketches[documents]).mean(axis=1)
+            similar = (self.sketches[texts] == sketches[documents]).mean(axis=1)
             near = similar >= self._threshold
             yield from zip(documents[near].tolist(), texts[near].tolist(), similar[near].tolist(), strict=True)
 

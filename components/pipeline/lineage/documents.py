@@ -1,5 +1,6 @@
 """Look-up of documents: by id, position or text; in the corpora and labelled data of a run."""
 
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -17,7 +18,7 @@ from components.data.ingestion.dedup import NGRAM, PERMUTATIONS, Shingles, store
 from components.data.ingestion.documents import DROPPED, Origin, Outcome, what_became_of
 from components.data.ingestion.readers import read_documents
 from components.data.matching import Texts, key_of
-from components.data.tasks.data import row_texts
+from components.data.tasks.data import Fields, row_texts
 from components.data.tasks.examples import KIND as EXAMPLES
 from components.data.tasks.examples import read_split
 from components.pipeline.jobs import PARALLEL
@@ -81,17 +82,14 @@ def texts_of(params: Params, document: str, *, where: str = "") -> list[str]:
     Raises:
         DataError: the id names different texts in several corpora or tasks.
     """
-    matches: dict[str, list[str]] = {}
+    matches: dict[str, list[str]] = defaultdict(list)
     with suppress(HeadstartError):
         for name, outcome in find_document(params, document):
-            matches.setdefault(name, []).extend(_raw_texts(params, name, outcome.origin))
-    for task, directory in _tasks(params):
+            matches[name] += _raw_texts(params, name, outcome.origin)
+    for task, _, fields, row_id in _labelled(params):
         source = params.data.tasks[task]
-        for split in SPLITS:
-            rows = read_split(directory, split)
-            for fields, row_id in zip(rows.fields, rows.ids, strict=True):
-                if row_id is not None and f"/{source.path}/{row_id}".endswith(f"/{document.lstrip('/')}"):
-                    matches.setdefault(task, []).extend(row_texts(source.kind, fields))
+        if f"/{source.path}/{row_id}".endswith(f"/{document.lstrip('/')}"):
+            matches[task] += row_texts(source.kind, fields)
     if where:
         matches = {name: texts for name, texts in matches.items() if name == where}
     if len({tuple(sorted(map(key_of, texts))) for texts in matches.values()}) > 1:
@@ -131,14 +129,9 @@ def holders(params: Params, texts: Texts) -> list[Copy]:
                 if row["twin"] in ids:
                     position = f"{row['source']}:{row['line']}"
                     matches.append(Copy(f"corpus/{name}", "dropped", row["id"], position))
-    for task, directory in _tasks(params):
-        for split in SPLITS:
-            rows = read_split(directory, split)
-            matches += [
-                Copy(f"examples/{task}", split, row_id or "", f"{split}.parquet")
-                for fields, row_id in zip(rows.fields, rows.ids, strict=True)
-                if texts.in_values(list(fields))
-            ]
+    for task, split, fields, row_id in _labelled(params):
+        if texts.in_values(list(fields)):
+            matches.append(Copy(f"examples/{task}", split, row_id, f"{split}.parquet"))
     return matches
 
 
@@ -183,9 +176,9 @@ def _corpora(params: Params) -> list[Path]:
     return [job["output"] for job in STAGES["ingest"].items(params).values()]
 
 
-def _tasks(params: Params) -> list[tuple[str, Path]]:
-    return [
-        (task, job["output"])
-        for task, job in STAGES["examples"].items(params).items()
-        if is_complete(job["output"], kind=EXAMPLES)
-    ]
+def _labelled(params: Params) -> Iterator[tuple[str, str, Fields, str]]:
+    """(task, split, texts, id) of the labelled rows that the run's folder holds."""
+    for task, job in STAGES["examples"].items(params).items():
+        for split in SPLITS if is_complete(job["output"], kind=EXAMPLES) else ():
+            rows = read_split(job["output"], split)
+            yield from ((task, split, *row) for row in zip(rows.fields, rows.ids, strict=True))

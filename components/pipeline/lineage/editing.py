@@ -6,11 +6,11 @@ import csv
 import io
 import json
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from itertools import chain, islice, pairwise
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -68,7 +68,7 @@ def remove_records(path: Path, texts: Texts) -> int:
         gone = {line for first, end in ranges for line in range(first, end)}
         # Files that hold a text are last, so that one that was killed here finds it again.
         for file in sorted(held, key=lambda file: bool(held[file])) if gone else ():
-            _rewrite(file, lambda lines: (raw for line, raw in enumerate(lines, 1) if line not in gone))
+            _rewrite(file, (raw for line, raw in enumerate(_lines(file), 1) if line not in gone))
         return len(ranges)
     except (pa.ArrowException, UnicodeDecodeError, csv.Error, OSError) as error:
         if isinstance(error, OSError) and error.errno is not None:
@@ -80,20 +80,17 @@ def _held(path: Path, texts: Texts) -> set[Range]:
     """The records that hold one of the texts."""
     held: set[Range] = set()
     if suffix_of(path.name) == ".txt":
-        with _opened(path) as source:
-            blocks = re.split(r"\n\s*\n\s*\n", source.read().decode(errors="replace"))
+        blocks = re.split(r"\n\s*\n\s*\n", b"".join(_lines(path)).decode(errors="replace"))
         if any(re.search("[^\n]\f", block) and texts.may_be_in(block) for block in blocks):
             raise DataError(f"{path}: a page begins inside of a line; remove the text by hand")
     for records in _divisions(path):
-        with _opened(path) as source:
-            line = 1
-            for (first, values), (following, _) in pairwise(chain(records, [(None, None)])):
-                count = None if following is None else following - line
-                raw = [part.decode(errors="replace") for part in islice(source, count)][(first or 1) - line :]
-                line = (first or 1) + len(raw)
-                text = "".join(raw)
-                if texts.may_be_in(text) and (texts.in_values(_values(raw) if values is None else values)):
-                    held.add((line - len(raw), line))
+        lines, line = _lines(path), 1
+        for (first, values), (following, _) in pairwise(chain(records, [(None, None)])):
+            count = None if following is None else following - line
+            raw = [part.decode(errors="replace") for part in islice(lines, count)][(first or 1) - line :]
+            line = (first or 1) + len(raw)
+            if texts.may_be_in("".join(raw)) and (texts.in_values(_values(raw) if values is None else values)):
+                held.add((line - len(raw), line))
         if held:
             break
     return held
@@ -109,8 +106,7 @@ def _divisions(path: Path) -> Iterator[Records]:
     if form in ("csv", "tsv"):
         yield _rows(path)
         return
-    with _opened(path) as source:
-        blank = [not raw.strip() for raw in source]
+    blank = [not raw.strip() for raw in _lines(path)]
     if form in ("conll", "conllu"):
         yield ((line, None) for line, begins in enumerate([True, *blank[:-1]], 1) if begins)
     # A long text is in the document of its line, too, which may be the whole file.
@@ -151,12 +147,12 @@ def _values(lines: list[str]) -> Any:
         return dict(enumerate([line, _FASTTEXT.sub("", line).partition(" ")[2], *line.split("\t")]))
 
 
-def _rewrite(path: Path, edit: Callable[[IO[bytes]], Iterable[bytes]]) -> None:
-    """Write what `edit` makes of a text file."""
+def _rewrite(path: Path, lines: Iterable[bytes]) -> None:
+    """Replace the content of a text file."""
     empty = True
     with partial_path(path) as partial:
-        with _opened(path) as source, pa.output_stream(str(partial), compression=_codec(path)) as target:
-            for raw in edit(source):
+        with pa.output_stream(str(partial), compression=_codec(path)) as target:
+            for raw in lines:
                 target.write(raw)
                 empty = empty and not raw.strip()
         _replace(partial, path, empty=empty)
@@ -200,10 +196,9 @@ def _rewrite_json(path: Path, texts: Texts) -> int:
         removed += len(items) - len(kept)
         return kept
 
-    with _opened(path) as source:
-        value = filtered(json.load(source))
+    value = filtered(json.loads(b"".join(_lines(path))))
     if removed:
-        _rewrite(path, lambda _: [json.dumps(value, ensure_ascii=False).encode() + b"\n"] if value != [] else [])
+        _rewrite(path, [json.dumps(value, ensure_ascii=False).encode() + b"\n"] if value != [] else [])
     return removed
 
 
@@ -220,8 +215,9 @@ def _codec(path: Path) -> str | None:
     return CODECS.get(path.suffix.lower())
 
 
-def _opened(path: Path) -> io.BufferedReader:
-    return io.BufferedReader(pa.input_stream(str(path), compression=_codec(path)))
+def _lines(path: Path) -> Iterator[bytes]:
+    with io.BufferedReader(pa.input_stream(str(path), compression=_codec(path))) as source:
+        yield from source
 
 
 def _aligned(path: Path) -> list[Path]:
@@ -233,8 +229,7 @@ def _aligned(path: Path) -> list[Path]:
     files = {}
     for file in parallel_files(path.with_name(pattern) if of_text else path.parent).values():
         if of_text or not suffix_of(file.name):
-            with _opened(file) as lines:
-                files[file] = [raw.decode(errors="replace").strip() for raw in lines]
+            files[file] = [raw.decode(errors="replace").strip() for raw in _lines(file)]
     if path not in files:  # a hidden file, or a name that is a pattern
         return [path]
     aligned = [file for file, lines in files.items() if len(lines) == len(files[path])]
