@@ -81,24 +81,19 @@ def signature(form: TaskIO | None) -> ModelSignature:
     from mlflow.types import ColSpec, DataType, Schema
     from mlflow.types.schema import Array, Map, Object, Property
 
-    span = [Property(name, DataType.long) for name in ("start", "end")]
-    span += [Property(name, DataType.string) for name in ("type", "text")]
+    text, number, integer = DataType.string, DataType.double, DataType.long
+    fields = {"start": integer, "end": integer, "type": text, "text": text}
     types = {
-        "text": DataType.string,
-        "texts": Array(DataType.string),
-        "number": DataType.double,
-        "integer": DataType.long,
-        "shares": Map(DataType.double),
-        "spans": Array(Object(span)),
-        "vector": Array(DataType.double),
+        "text": text,
+        "texts": Array(text),
+        "number": number,
+        "integer": integer,
+        "shares": Map(number),
+        "spans": Array(Object([Property(*field) for field in fields.items()])),
+        "vector": Array(number),
     }
-
-    def schema(columns: Mapping[str, str]) -> Schema:
-        return Schema([ColSpec(types[value], name) for name, value in columns.items()])
-
-    if form is None:
-        return ModelSignature(inputs=schema({"text": "text"}), outputs=schema({"embedding": "vector"}))
-    return ModelSignature(inputs=schema(form.inputs), outputs=schema(form.outputs))
+    sides = (form.inputs, form.outputs) if form else ({"text": "text"}, {"embedding": "vector"})
+    return ModelSignature(*(Schema([ColSpec(types[of], name) for name, of in side.items()]) for side in sides))
 
 
 #: Value of the tag `stage` of the run of a retraining, and MLflow's tag of a nested run.
