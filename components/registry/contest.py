@@ -316,7 +316,7 @@ class Contest:
             finetuned = self.out / "finetuned" / self.task
             return rival_of(finetuned, facts, split, rows.scoring, metric=metric, system=candidate.system, rival=rival)
 
-        ours, served = scored(candidate), champion and scored(champion)
+        ours, served = scored(candidate), scored(champion) if champion else None
         if (usual := other_system(MOST_FREQUENT)) and usual.statistics is not None:
             # The constant prediction of the table of scores, which was learned on train.
             rows = replace(rows, stand_in=usual.statistics)

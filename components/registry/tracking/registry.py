@@ -23,6 +23,7 @@ from components.core.errors import RegistryError, RegistryUnavailableError
 from components.core.masking import masked, masked_json, masked_values
 from components.core.measurements import Point, run_id
 from components.data.tasks.task_io import TEXT_EXAMPLES, TaskIO
+from components.registry.reading import LEDGER
 from components.registry.tracking.connection import as_default, is_unanswered, probe, translated
 from components.registry.tracking.log import Log
 from components.registry.version import PREFIX, PROVENANCE, Version, numbered
@@ -164,12 +165,11 @@ class Registry:
         #: The tracking URI as set, without a password, for messages and records.
         self.address = address
         self.settings = settings
+        #: The entries of `components.registry.ledger`.
+        self.log = Log(self, LEDGER)
 
-    def log(self, name: str) -> Log:
-        return Log(self, name)
-
-    def read_log(self, name: str) -> tuple[dict[int, str], dict[str, str]]:
-        return self.log(name).read()
+    def read_log(self) -> tuple[dict[int, str], dict[str, str]]:
+        return self.log.read()
 
     def _ask(self, what: str, method: str, *arguments: Any, missing: Any = ERROR, **options: Any) -> Any:
         """The answer of MLflow's client; `missing`: in place of an error about something that does not exist."""
