@@ -15,6 +15,7 @@ import pytest
 from flows import stages  # before Prefect is imported: sets its defaults
 from flows.server import server
 from flows.terminal import terminal
+from tests.conftest import git as git
 
 ROOT = Path(__file__).parents[2]
 
@@ -137,11 +138,6 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     git(tmp_path, "add", ".")
     git(tmp_path, "commit", "-q", "-m", "start")
     return tmp_path
-
-
-def git(root: Path, *arguments: str) -> str:
-    who = ["-c", "user.name=test", "-c", "user.email=test@example.org"]
-    return subprocess.run(["git", *who, *arguments], cwd=root, check=True, capture_output=True, text=True).stdout
 
 
 def dvc(root: Path, *arguments: str, code: int = 0) -> str:
