@@ -90,11 +90,11 @@ def _resolved(raw: dict[str, Any], path: Path) -> tuple[Params, Settings]:
     wrong = [each for each in wrong if each.error["input"] is not None or not each.of_section]
     done = Settings(raw).complete(Path(path).resolve().parent)
     given = {key: value for name, key in VARIABLES.items() if (value := os.environ.get(name))}
-    if given:
-        raw["cluster"] = raw.get("cluster", {}) | given
+    raw["cluster"] = raw.get("cluster", {}) | given
     params, further = _validated(raw)
     # What follows from a value that was left out says nothing.
-    further = [each for each in further if not any(_agree(each.where, of.where) for of in wrong)]
+    cut = [of.where for of in wrong]
+    further = [each for each in further if all(each.where[: len(of)] != of[: len(each.where)] for of in cut)]
     problems = [*_described([*wrong, *further]), *_conflicts(done), *_unknown_names(done)]
     if problems or params is None:
         raise ConfigError.listing(placed(problems, Path(path), done.reasons), where=str(path))
@@ -105,10 +105,6 @@ def _copied(value: Any) -> Any:
     if isinstance(value, dict):
         return {key: _copied(inner) for key, inner in value.items()}
     return [*map(_copied, value)] if isinstance(value, list) else value
-
-
-def _agree(one: Sequence[Any], other: Sequence[Any]) -> bool:
-    return all(first == second for first, second in zip(one, other, strict=False))
 
 
 class Problem(NamedTuple):
