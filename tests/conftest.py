@@ -8,6 +8,7 @@ import shutil
 import signal
 import socket
 import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -110,6 +111,15 @@ def git(root: Path, *arguments: str) -> str:
     """The output of a git command in a folder."""
     who = ["-c", "user.name=test", "-c", "user.email=test@example.org", "-c", "commit.gpgsign=false"]
     return subprocess.run(["git", *who, *arguments], cwd=root, check=True, capture_output=True, text=True).stdout
+
+
+def dvc(root: Path, *arguments: str, code: int = 0) -> str:
+    """The output of a command of DVC. `python` in the commands of stages is this interpreter."""
+    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
+    command = [sys.executable, "-m", "dvc", *arguments]
+    done = subprocess.run(command, cwd=root, env={**os.environ, "PATH": path}, capture_output=True, text=True)
+    assert done.returncode == code, done.stdout + done.stderr
+    return done.stdout
 
 
 def until(reached: Callable[[], object], *, limit_s: float = 240, poll_s: float = 0.05) -> None:
