@@ -143,7 +143,8 @@ def _problem(error: Any, value: Any) -> Problem:
             cut = (value, part) if cut[0][cut[1]] is value else cut
             value = value[part]
         elif isinstance(value, list) and isinstance(part, int):
-            value = value[part]
+            # A list may be too short.
+            value = value[part] if part < len(value) else None
         elif part != KEY and not (last and isinstance(value, dict)):
             continue
         where.append(part)
