@@ -28,7 +28,7 @@ BUDGETS = {
     "models": 43_488,
     "pages": 12_661,
     "pipeline": 29_942,
-    "registry": 35_643,
+    "registry": 35_635,
     "reporting": 6_616,
     "serving": 17_866,
     "settings": 16_211,

@@ -28,8 +28,8 @@ from components.core.errors import ConfigError, RegistryError
 from components.core.masking import masked_json
 from components.core.measurements import run_id
 from components.core.steps import step
-from components.registry.reading import LEDGER, Reading
-from components.registry.version import PREFIX, Version, numbered
+from components.registry.reading import Reading
+from components.registry.version import LEDGER, PREFIX, Version, numbered
 from components.settings.registry import RegistrySettings, with_models
 
 if TYPE_CHECKING:

@@ -29,8 +29,6 @@ if TYPE_CHECKING:
     from components.registry.tracking import Registry
 
 STATE: Final = ".headstart"
-#: Name of the log of `components.registry.ledger`.
-LEDGER: Final = "headstart.ledger"
 
 
 #: Method of `Registry` -> its answer, which is stored as JSON.

@@ -23,10 +23,9 @@ from components.core.errors import RegistryError, RegistryUnavailableError
 from components.core.masking import masked, masked_json, masked_values
 from components.core.measurements import Point, run_id
 from components.data.tasks.task_io import TEXT_EXAMPLES, TaskIO
-from components.registry.reading import LEDGER
 from components.registry.tracking.connection import as_default, is_unanswered, probe, translated
 from components.registry.tracking.log import Log
-from components.registry.version import PREFIX, PROVENANCE, Version, numbered
+from components.registry.version import LEDGER, PREFIX, PROVENANCE, Version, numbered
 from components.settings.registry import SQLITE, RegistrySettings, located
 
 if TYPE_CHECKING:
