@@ -14,7 +14,7 @@ from components.cli.common import NEXT, PARAMS, DataFlags, flags
 from components.core.errors import ConfigError
 from components.core.steps import step
 from components.registry.decide import Decision, read_decisions
-from components.reporting.advice import not_told_apart
+from components.reporting.advice import labels_used, not_told_apart
 from components.settings.loading import load_params
 from components.settings.minutes import FIRST_MINUTES
 from components.settings.params import Params
@@ -148,7 +148,7 @@ def to_be_served(
         )
     else:
         steps.append(f"try another encoder: {step('starts')}")
-    learn = max((each["artifact"]["labels"] for each in stored), default=0)
+    learn = labels_used(evaluation)
     steps.append("label more rows to learn from" + (f" than {learn:,}" if learn else ""))
     steps.append(f"check the labels: {step('check')}; {step('ui')} shows the errors")
     return steps + [f"or choose it against the rule: {step('promote', task=task, version=number)}"] * bool(number)

@@ -1,7 +1,6 @@
 """Delete what no run, server or rollback needs: `headstart gc [--yes]`. Without `--yes`, it is listed only."""
 
 import re
-import subprocess
 from collections.abc import Iterator
 from contextlib import nullcontext
 from pathlib import Path
@@ -10,6 +9,7 @@ from typing import Annotated, Final
 import typer
 
 from components.cli.common import PARAMS, ParamsFile, print_table
+from components.core.commits import git
 from components.core.errors import ConfigError, HeadstartError
 from components.core.resources import PIPELINE
 from components.pipeline.monitoring.disk import in_units
@@ -83,7 +83,7 @@ def unused_cache(root: Path) -> Iterator[Garbage]:
     if root not in cache.resolve().parents:
         print(f"{cache}: the DVC cache is outside of the repository; it is left alone")
         return
-    has_git = subprocess.run(["git", "rev-parse", "HEAD"], cwd=root, capture_output=True, timeout=60).returncode == 0
+    has_git = git(root, "rev-parse", "HEAD") is not None
     flags = ["gc", "--force", "--workspace", *(["--all-commits"] if has_git else [])]
     files = [Path(path) for path in _REMOVING.findall(_dvc(root, *flags, "--dry"))]
     size = sum(file.stat().st_size for file in files if file.is_file())

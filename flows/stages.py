@@ -30,7 +30,7 @@ from components.settings.params import Params
 from flows import processes, summary, warm
 from flows.execution import add_folder, run_command, run_headstart, say
 from flows.flow_run import log
-from flows.plan import Plan, Stage, read_plan
+from flows.plan import DATA, Plan, Stage, read_plan
 from flows.repository import data_to_pull, environment, find_root, locked, pipeline_of
 from flows.run import (
     AFTERWARDS,
@@ -172,7 +172,9 @@ def run_pipeline(
         if plan.data == "changed" and data_to_pull(root).exists():
             raise ConfigError("data.dvc names data that has not been pulled; run `headstart sync`")
         if plan.data == "changed":
-            add_data(root)
+            say("new version of data/: dvc add", source="data")
+            with changing_data(root):
+                add_folder(Path(DATA), root=root)
         spending = Spending(load_params(file), root=root)
         spending.refuse(ahead)
         spending.expect(ahead)
@@ -339,10 +341,3 @@ def reproduce(stage: Stage, root: Path) -> str:
 def is_retriable(error: BaseException) -> bool:
     """Whether a failed stage is repeated: after a crash or a transient error, not if the user has to correct it."""
     return not (isinstance(error, StageError) and error.final)
-
-
-def add_data(root: Path) -> None:
-    """Run `dvc add data`, so that data.dvc identifies the data of the run."""
-    say("new version of data/: dvc add", source="data")
-    with changing_data(root):
-        add_folder(Path("data"), root=root)

@@ -13,6 +13,7 @@ from rich.table import Table
 from components.core.artifacts import read_json
 from components.core.errors import ConfigError
 from components.registry.decide import Decision, read_decisions
+from components.registry.explain import Evaluated
 from components.reporting.advice import advice, answer
 from components.reporting.findings import FOLDER, read
 from components.settings.loading import load_params
@@ -115,16 +116,13 @@ def score_rows(content: Mapping[str, Any]) -> list[dict[str, str]]:
 
 def score(out: Path, task: str) -> list[str]:
     """The scores of the current model, or of the best one if there is none: the primary metric, and accuracy."""
-    content = evaluated(out, task)
-    stored = [system for system in content.get("systems", []) if "artifact" in system]
-    if not stored:
+    content, current = evaluated(out, task), decision_of(out, task).current
+    if not (tested := {system: artifact["scores"] for system, artifact in Evaluated(content).artifacts.items()}):
         return []
-    current = decision_of(out, task).current
-    best = max(stored, key=lambda system: system["artifact"]["scores"][content["main"]]["mean"])
-    system = next((each for each in stored if each["system"] == current), best)
-    given, names = system["artifact"]["scores"], dict.fromkeys((content["main"], "accuracy"))
+    system = current if current in tested else max(tested, key=lambda each: tested[each][content["main"]]["mean"])
+    given, names = tested[system], dict.fromkeys((content["main"], "accuracy"))
     values = [f"{content['titles'].get(name, name)} {_interval(given[name])}" for name in names if name in given]
-    return [f"{task}: {', '.join(values)} of {system['system']}, {content['confidence']:.0%} intervals"]
+    return [f"{task}: {', '.join(values)} of {system}, {content['confidence']:.0%} intervals"]
 
 
 def _interval(score: dict[str, float] | None) -> str:

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import getpass
 import json
 import os
 import signal
-import socket
 import threading
 import time
 from collections.abc import Iterator, Sequence
@@ -19,6 +17,7 @@ from components.cli.common import PARAMS
 from components.core.artifacts import flatten, private_folder, read_json
 from components.core.commits import commit_of
 from components.core.data_version import read_yaml
+from components.core.environment import who
 from components.core.errors import ArtifactError
 from components.core.masking import masked_json
 from components.core.measurements import RUN_ID, Lines, append
@@ -181,11 +180,10 @@ class Monitor:
         append(self._file, **masked_json(event))
 
     def _tags(self) -> dict[str, str]:
-        tags = {"params": self._pipeline, "host": socket.gethostname()}
+        user, _, host = who().partition("@")
+        tags = {"params": self._pipeline, "host": host, "user": user}
         if flow_run.identifier():
             tags |= {"prefect_run": self.name, "prefect_url": f"{page()}/runs/flow-run/{self.id}"}
-        with suppress(KeyError, OSError):  # a container's user id without a name
-            tags["user"] = getpass.getuser()
         tags["git_commit"] = (commit_of(self.root) or "").partition("-dirty")[0]
         with suppress(ArtifactError, KeyError, IndexError, TypeError):
             tags["data"] = (read_yaml(self.root / "data.dvc") or {})["outs"][0]["md5"]

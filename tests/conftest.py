@@ -7,8 +7,11 @@ import os
 import shutil
 import signal
 import socket
+import subprocess
+import sys
 import tempfile
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -31,7 +34,7 @@ def pytest_configure() -> None:
     """One Prefect server for all tests, beside the user's: the first test that needs it starts it."""
     if "PYTEST_XDIST_WORKER" not in os.environ:
         os.environ["PREFECT_HOME"] = tempfile.mkdtemp(prefix="headstart-prefect-")
-    for name in ("PREFECT_API_URL", "PREFECT_API_AUTH_STRING", "PREFECT_PROFILES_PATH"):
+    for name in ("PREFECT_API_URL", "PREFECT_API_AUTH_STRING", "PREFECT_PROFILES_PATH", "MLFLOW_TRACKING_URI"):
         os.environ.pop(name, None)
 
 
@@ -102,6 +105,29 @@ def s3(s3_server: str, monkeypatch: pytest.MonkeyPatch) -> Any:
 def port() -> int:
     """A port that no program uses."""
     return free_port()
+
+
+def git(root: Path, *arguments: str) -> str:
+    """The output of a git command in a folder."""
+    who = ["-c", "user.name=test", "-c", "user.email=test@example.org", "-c", "commit.gpgsign=false"]
+    return subprocess.run(["git", *who, *arguments], cwd=root, check=True, capture_output=True, text=True).stdout
+
+
+def dvc(root: Path, *arguments: str, code: int = 0) -> str:
+    """The output of a command of DVC. `python` in the commands of stages is this interpreter."""
+    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
+    command = [sys.executable, "-m", "dvc", *arguments]
+    done = subprocess.run(command, cwd=root, env={**os.environ, "PATH": path}, capture_output=True, text=True)
+    assert done.returncode == code, done.stdout + done.stderr
+    return done.stdout
+
+
+def until(reached: Callable[[], object], *, limit_s: float = 240, poll_s: float = 0.05) -> None:
+    """Wait for a condition."""
+    deadline = time.monotonic() + limit_s
+    while not reached():
+        assert time.monotonic() < deadline
+        time.sleep(poll_s)
 
 
 def free_port() -> int:

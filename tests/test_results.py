@@ -1,7 +1,6 @@
 """Measured numbers as data: the schema of the files, and documents that equal their files."""
 
 import json
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -12,6 +11,7 @@ from typer.testing import CliRunner
 from benchmarks import results
 from benchmarks.results import Column, Result, app
 from components.core.errors import ArtifactError, DataError
+from tests.conftest import git
 
 VALID: dict[str, Any] = {
     "schema": 1,
@@ -192,16 +192,12 @@ def test_an_evaluation_is_recorded_with_commit_processor_and_date(tmp_path, monk
 
 
 def test_a_commit_is_dirty_if_code_differs_and_not_if_another_result_does(tmp_path):
-    def git(*arguments):
-        identity = ["-c", "user.name=n", "-c", "user.email=e@example.org"]
-        subprocess.run(["git", "-C", str(tmp_path), *identity, *arguments], check=True, capture_output=True)
-
     for name in ("docs/results/a.json", "components/reporting/code.py"):
         (tmp_path / name).parent.mkdir(parents=True)
         (tmp_path / name).write_text("1\n")
-    git("init", "-q")
-    git("add", "-A")
-    git("commit", "-q", "-m", "first")
+    git(tmp_path, "init", "-q")
+    git(tmp_path, "add", "-A")
+    git(tmp_path, "commit", "-q", "-m", "first")
     (tmp_path / "docs/results/a.json").write_text("2\n")
     clean = results.commit_of(tmp_path / "components/reporting")
     assert clean is not None

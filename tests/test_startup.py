@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from components.registry.reading import LEDGER, _state_of
+from components.registry.reading import _state_of
 from components.registry.version import PROVENANCE
 from tests.data.public_inputs import delimited
 
@@ -59,7 +59,7 @@ def write_registry(folder: Path) -> None:
         (["models"], [model["name"]]),
         (["versions", model["name"]], [model]),
         (["alias", model["name"], "champion"], model),
-        (["read_log", LEDGER], [{"1": json.dumps(entry)}, {}]),
+        (["read_log"], [{"1": json.dumps(entry)}, {}]),
         (["document", model, PROVENANCE], None),
     ]
     known = {json.dumps(call, sort_keys=True): answer for call, answer in answers}

@@ -16,11 +16,6 @@ from components.registry.tracking import Version, connect, metric_key
 from components.settings.registry import RegistrySettings
 
 
-@pytest.fixture(autouse=True)
-def _no_server_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
-
-
 @contextmanager
 def server_with(status: int) -> Iterator[int]:
     """The port of a web server that answers every request with a status."""

@@ -236,10 +236,8 @@ def write_atomic(path: Path, data: bytes | str, *, private: bool = False) -> Non
         with partial_path(path) as partial:
             if private:
                 partial.chmod(0o600)
-            with partial.open("wb") as file:
-                file.write(data.encode() if isinstance(data, str) else data)
-                file.flush()
-                os.fsync(file.fileno())
+            partial.write_bytes(data.encode() if isinstance(data, str) else data)
+            sync(partial)
             partial.replace(path)
     except OSError as error:
         raise ArtifactError(

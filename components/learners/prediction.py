@@ -5,7 +5,7 @@ of the input is missing. The output is renamed at the end, so it is complete or 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -183,12 +183,13 @@ def predict_table(
     task_io = io_of(classifier)
     rows = empty = 0
     with open_output(part.output, table.names, task_io, part.schema or table.schema, header=part.header) as write:
-        parsed = _parsed(part.name, table, task_io, part.columns, rejected=bad, place=part.place)
+        added = task_io.columns
+        parsed = parsed_rows(part.name, table, task_io, part.columns, rejected=bad, place=part.place, added=added)
         for batch in _batches(parsed, part.batch_size):
             answers = predict_rows(classifier, [fields for _, fields in batch], batch_size=part.batch_size)
             names = {**task_io.columns, **(task_io.outputs if part.every_output else {})}
-            added = ({name: answer[name] if answer else None for name in names} for answer in answers)
-            write([row | columns for (row, _), columns in zip(batch, added, strict=True)])
+            given = ({name: answer[name] if answer else None for name in names} for answer in answers)
+            write([row | columns for (row, _), columns in zip(batch, given, strict=True)])
             rows += len(batch)
             empty += sum(answer is None for answer in answers)
             if progress is not None:
@@ -202,8 +203,10 @@ def schema_of(source: Path, span: Span, *, task_io: TaskIO, columns: Mapping[str
     if table.schema is not None:
         return table.schema
     # A bad row is reported by the part that contains it.
-    parsed = _parsed(str(source), table, task_io, columns or {}, rejected=lambda error, row: None)
-    first = next(_batches(parsed, ROWS), None)
+    rows = parsed_rows(
+        str(source), table, task_io, columns or {}, rejected=lambda error, row: None, added=task_io.columns
+    )
+    first = next(_batches(rows, ROWS), None)
     try:
         return None if first is None else pa.Table.from_pylist([row for row, _ in first]).schema
     except (pa.ArrowInvalid, pa.ArrowTypeError):
@@ -255,7 +258,7 @@ Parsed = tuple[Row, Fields | None]
 TEXTS = ("string", "large_string", "string_view")
 
 
-def _parsed(
+def parsed_rows(
     path: str,
     table: Rows,
     task_io: TaskIO,
@@ -263,12 +266,22 @@ def _parsed(
     *,
     rejected: Rejected | None,
     place: str = "",
+    added: Collection[str] = (),
 ) -> Iterator[Parsed]:
     """(row, input) of every row, the input None if a part is missing; the columns are checked first, in a file without
-    fixed columns row by row."""
+    fixed columns row by row. `added`: columns that the rows get, and that none may have."""
     columns = {name: name for name in task_io.inputs} | dict(columns)
+
+    def check(where: str, names: Sequence[str]) -> None:
+        for name, column in columns.items():
+            if column not in names:
+                hint = f"; name the column with --column {name}=COLUMN" if table.fixed else ""
+                raise DataError(f"{where}: has no column {column!r}; found: {', '.join(names) or 'none'}{hint}")
+        if existing := [name for name in added if name in names]:
+            raise DataError(f"{where}: already has a column {existing[0]!r}; rename it")
+
     if table.fixed:
-        _check_columns(path, table.names, task_io, columns, whole=True)
+        check(path, table.names)
         table.refuse_ambiguous(path, columns.values())
     if (schema := table.schema) is not None:
         for name, column in columns.items():
@@ -281,7 +294,7 @@ def _parsed(
         where = row[place] if place else where
         try:
             if not table.fixed:
-                _check_columns(where, list(row), task_io, columns)
+                check(where, list(row))
             try:
                 fields = task_io.parse({name: row[column] for name, column in columns.items()})
             except WrongValueError as error:
@@ -294,18 +307,6 @@ def _parsed(
             rejected(error, row)
         else:
             yield row, fields
-
-
-def _check_columns(
-    where: str, names: Sequence[str], task_io: TaskIO, columns: Mapping[str, str], *, whole: bool = False
-) -> None:
-    """Raise DataError if an input is missing, or a column of the predictions exists."""
-    for name, column in columns.items():
-        if column not in names:
-            hint = f"; name the column with --column {name}=COLUMN" if whole else ""
-            raise DataError(f"{where}: has no column {column!r}; found: {', '.join(names) or 'none'}{hint}")
-    if existing := [name for name in task_io.columns if name in names]:
-        raise DataError(f"{where}: already has a column {existing[0]!r}; rename it")
 
 
 def _batches(rows: Iterator[Parsed], size: int) -> Iterator[list[Parsed]]:

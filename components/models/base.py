@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Generic, Literal, TypeVar
 
 import torch
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, PositiveInt
 from torch import Tensor, nn
 
 from components.core.errors import ConfigError
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from components.tokenization import Tokenizer
 
 #: Types of config fields: sizes, and dropout rates.
-Size = Annotated[int, Field(gt=0)]
+Size = PositiveInt
 Rate = Annotated[float, Field(ge=0, lt=1)]
 
 Batch = dict[str, Tensor]

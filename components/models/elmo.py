@@ -19,11 +19,11 @@ Shape suffixes: B batch rows, T words, N distinct words, C characters, P project
 """
 
 from collections.abc import Iterable, Sequence
-from typing import Annotated, Final
+from typing import Final
 
 import numpy as np
 import torch
-from pydantic import Field
+from pydantic import NonNegativeInt, PositiveFloat
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -159,15 +159,15 @@ class ELMoConfig(ModelConfig):
 
     characters: Size = 16
     filters: tuple[tuple[Size, Size], ...] = ((1, 16), (2, 16), (3, 32), (4, 64), (5, 64), (6, 64), (7, 64))
-    highway: Annotated[int, Field(ge=0)] = 1
+    highway: NonNegativeInt = 1
     cells: Size = 512
     projection: Size = 128
     layers: Size = 2
-    clip: Annotated[float, Field(gt=0)] = 3.0
+    clip: PositiveFloat = 3.0
     residual: bool = True
     sentences: bool = False
     dropout: Rate = 0.1
-    static: Annotated[int, Field(ge=0)] = 0
+    static: NonNegativeInt = 0
 
 
 class Direction(nn.Module):

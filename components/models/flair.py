@@ -18,11 +18,11 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from functools import lru_cache, partial
-from typing import Annotated, Any
+from typing import Any
 
 import numpy as np
 import torch
-from pydantic import Field
+from pydantic import NonNegativeInt
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -132,7 +132,7 @@ class FLAIRConfig(ModelConfig):
     hidden: Size = 512
     layers: Size = 1
     dropout: Rate = 0.1
-    static: Annotated[int, Field(ge=0)] = 0
+    static: NonNegativeInt = 0
     words: Size = 100_000
 
 

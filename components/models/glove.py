@@ -11,10 +11,8 @@ vector is w + v (section 4.2): with a symmetric X both tables learn the same, an
 Shape suffixes: B batch rows, T cells per row, D width, V vocabulary.
 """
 
-from typing import Annotated
-
 import torch
-from pydantic import Field
+from pydantic import PositiveFloat
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -33,8 +31,8 @@ class GloVeConfig(ModelConfig):
 
     width: Size = 100
     context: Size = 10
-    x_max: Annotated[float, Field(gt=0)] = 100.0
-    alpha: Annotated[float, Field(gt=0)] = 0.75
+    x_max: PositiveFloat = 100.0
+    alpha: PositiveFloat = 0.75
 
 
 class GloVe(StaticVectors):

@@ -17,10 +17,10 @@ Shape suffixes: B batch rows, T positions, R rows of W positions when packed, D 
 
 import math
 from collections.abc import Sequence
-from typing import Annotated, Any, Final, Literal
+from typing import Any, Final, Literal
 
 import torch
-from pydantic import Field
+from pydantic import NonNegativeInt
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -55,7 +55,7 @@ class GPTConfig(TransformerConfig):
     activation: Activation = "gelu_tanh"
     norm_eps: float = 1e-5
     norm: Literal["pre", "post"] = "pre"
-    band: Annotated[int, Field(ge=0)] = 0
+    band: NonNegativeInt = 0
     output_bias: bool = True
     task_tokens: bool = False
 

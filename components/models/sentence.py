@@ -5,10 +5,10 @@ Reimers and Gurevych 2019 (Sentence-BERT), and the modules of the library senten
 Shape suffixes: B texts, T positions, D width of the hidden states, F width of the vector.
 """
 
-from typing import Annotated, Final, Literal
+from typing import Final, Literal
 
 import torch
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, PositiveInt
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -28,8 +28,8 @@ class Dense(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    inputs: Annotated[int, Field(gt=0)]
-    outputs: Annotated[int, Field(gt=0)]
+    inputs: PositiveInt
+    outputs: PositiveInt
     bias: bool = True
     activation: Literal["identity", "tanh", "relu", "gelu", "sigmoid"] = "tanh"
 
@@ -51,7 +51,7 @@ class Reading(BaseModel):
     after: tuple[Dense | Literal["normalize"], ...] = ()
     prompt: str = ""
     pool_prompt: bool = True
-    max_length: Annotated[int, Field(gt=0)] | None = None
+    max_length: PositiveInt | None = None
 
 
 class TextVectors(nn.Module):

@@ -16,7 +16,7 @@ from abc import abstractmethod
 from typing import TYPE_CHECKING, Annotated
 
 import torch
-from pydantic import Field
+from pydantic import Field, NonNegativeFloat
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -46,7 +46,7 @@ class NegativeSamplingConfig(ModelConfig):
     context: Size = 5
     negatives: Size = 5
     noise_words: Size = 64
-    subsample: Annotated[float, Field(ge=0)] = 1e-3
+    subsample: NonNegativeFloat = 1e-3
     power: Annotated[float, Field(ge=0, le=1)] = 0.75
 
 

@@ -14,10 +14,10 @@ frequencies of the target words.
 Shape suffixes: B batch rows, T source positions, U target positions, R rows of W positions when packed, D width.
 """
 
-from typing import Annotated, Self
+from typing import Self
 
 import torch
-from pydantic import Field, model_validator
+from pydantic import PositiveFloat, model_validator
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -35,7 +35,7 @@ class TranslatorConfig(TransformerConfig):
     """Keys of `TransformerConfig`, for encoder and decoder each; `positions` bounds both lengths."""
 
     activation: Activation = "relu"
-    norm_eps: Annotated[float, Field(gt=0)] = 1e-6
+    norm_eps: PositiveFloat = 1e-6
 
     @model_validator(mode="after")
     def _width_is_even(self) -> Self:

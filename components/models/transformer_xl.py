@@ -18,7 +18,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any, cast
 
 import torch
-from pydantic import model_validator
+from pydantic import NonNegativeInt, model_validator
 from torch import Tensor, nn
 
 from components.models.base import (
@@ -40,7 +40,6 @@ from components.models.layers.host import both
 from components.models.layers.linear import compute_dtype
 from components.models.layers.packing import packing
 from components.models.layers.relative import (
-    Count,
     RelativeBlock,
     RelativeConfig,
     RelativeModel,
@@ -66,7 +65,7 @@ class TransformerXLConfig(RelativeConfig):
             itself included, so that all have the same context (the published evaluation).
     """
 
-    evaluation_memory: Count | None = None
+    evaluation_memory: NonNegativeInt | None = None
     tied_biases: bool = True
     cutoffs: tuple[Size, ...] = ()
     divide: Size = 1

@@ -13,10 +13,10 @@ width of static vectors.
 """
 
 from collections.abc import Sequence
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
 import torch
-from pydantic import Field
+from pydantic import NonNegativeFloat, NonNegativeInt
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -40,8 +40,6 @@ from components.models.layers.dropout import LockedDropout, RowDropout
 from components.models.layers.lstm import LSTM
 from components.models.layers.softmax import linear_cross_entropy, looked_up
 from components.tokenization.special import END
-
-Weight = Annotated[float, Field(ge=0)]
 
 
 class AWDLSTMConfig(ModelConfig):
@@ -71,14 +69,14 @@ class AWDLSTMConfig(ModelConfig):
     embedding: Size = 256
     hidden: Size = 512
     layers: Size = 2
-    static: Annotated[int, Field(ge=0)] = 0
+    static: NonNegativeInt = 0
     dropout_embedding: Rate = 0.0
     dropout_input: Rate = 0.0
     dropout_weight: Rate = 0.0
     dropout_hidden: Rate = 0.0
     dropout_output: Rate = 0.0
-    activation: Weight = 0.0
-    slowness: Weight = 0.0
+    activation: NonNegativeFloat = 0.0
+    slowness: NonNegativeFloat = 0.0
 
 
 class AWDLSTM(LanguageModel):

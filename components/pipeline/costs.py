@@ -16,7 +16,7 @@ from components.core.artifacts import read_json, write_atomic
 from components.core.masking import masked
 from components.core.processors import cores, processor_name
 from components.core.progress import duration
-from components.pipeline.jobs import PARALLEL
+from components.pipeline.jobs import checked
 from components.pipeline.monitoring.disk import size_of
 from components.pipeline.stages import STAGES, TRAINING
 from components.settings.cluster import ClusterSettings
@@ -167,9 +167,8 @@ def _raw(group: str, arguments: Mapping[str, Any], params: Params) -> list[str]:
         return [source.path]
     if group == "checks":
         return [source.path for sources in (arguments["corpora"], arguments["tasks"]) for source in sources.values()]
-    corpora = {name: source.path for name, source in params.corpora.items()}
-    corpora |= {f"{name}-{PARALLEL}": source.path for name, source in params.data.parallel.items()}
-    return [corpora[name] for name in [Path(str(arguments.get("corpus", ""))).name] if name in corpora]
+    corpora = params.corpora | checked(params, {})
+    return [corpora[name].path for name in [Path(str(arguments.get("corpus", ""))).name] if name in corpora]
 
 
 def _tasks(arguments: Mapping[str, Any]) -> list[str]:

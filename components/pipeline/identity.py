@@ -7,6 +7,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import asdict, dataclass
+from functools import partial
 from itertools import chain
 from pathlib import Path
 from typing import Any, Final
@@ -82,34 +83,23 @@ class Identity:
 
     def changes(self, before: Identity) -> list[str]:
         """The differences from an earlier identity, one line per setting, source file and library."""
-        old, new = asdict(before), asdict(self)
-        return [
-            f"{what} {key}: {how(_shown(part, old, key), _shown(part, new, key))}"
-            for part, (what, how) in _CHANGES.items()
-            for key in sorted({*old[part], *new[part]})
-            if key not in old[part] or key not in new[part] or old[part][key] != new[part][key]
-        ]
+        lines = []
+        for part, (what, show, *forms) in _CHANGES.items():
+            old, new = (getattr(each, part) for each in (before, self))
+            for key in sorted({*old, *new}):
+                if key not in old or key not in new or old[key] != new[key]:
+                    form = forms[0 if key not in old else 1 if key not in new else 2]
+                    lines.append(f"{what} {key}: {form.format(*(show(each.get(key)) for each in (old, new)))}")
+        return lines
 
 
-#: Part of an identity -> its name in a reason, and how a change from one value to another is said; None: no value.
-_CHANGES: Final[Mapping[str, tuple[str, Callable[[str | None, str | None], str]]]] = {
-    "settings": (
-        "setting",
-        lambda old, new: f"new, {new}" if old is None else f"removed, was {old}" if new is None else f"{old} -> {new}",
-    ),
-    "code": (
-        "code",
-        lambda old, new: "now used" if old is None else "no longer used" if new is None else "changed",
-    ),
-    "libraries": ("library", lambda old, new: f"{old or 'not used'} -> {new or 'not used'}"),
+#: Part of an identity -> its name in a reason, value -> text, and how a reason says that something is new, that it is
+#: gone, and that it has changed.
+_CHANGES: Final[Mapping[str, tuple[str, Callable[[Any], str], str, str, str]]] = {
+    "settings": ("setting", partial(json.dumps, ensure_ascii=False), "new, {1}", "removed, was {0}", "{0} -> {1}"),
+    "code": ("code", str, "now used", "no longer used", "changed"),
+    "libraries": ("library", str, "not used -> {1}", "{0} -> not used", "{0} -> {1}"),
 }
-
-
-def _shown(part: str, values: Mapping[str, Mapping[str, Any]], key: str) -> str | None:
-    value = values[part].get(key)
-    if key not in values[part]:
-        return None
-    return json.dumps(value, ensure_ascii=False) if part == "settings" else str(value)
 
 
 class IdentityJob(Section):

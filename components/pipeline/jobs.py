@@ -12,7 +12,7 @@ from typing import Any, Final
 from components.core.errors import ConfigError
 from components.settings.finetune import DistilSettings
 from components.settings.params import Params
-from components.settings.section import BASELINES, VECTORS, Section
+from components.settings.section import BASELINES, VECTORS
 from components.settings.systems import TASK_ADAPTED, System, Way
 from components.settings.tasks import TextSource
 from components.settings.tokenizer import TokenizerSettings
@@ -22,6 +22,8 @@ from components.settings.tokenizer import TokenizerSettings
 PARALLEL = "parallel"
 #: Kind of the vocabulary that both sides of pairs share.
 PAIRS_KIND = "word"
+#: How names of texts without labels begin.
+UNLABELLED: Final = "unlabelled-"
 #: Name of the item of a stage with a single item.
 WHOLE = ""
 #: Maximum number of texts without labels that words models are fitted on, and that teachers label.
@@ -152,7 +154,7 @@ def text_of_vectors(params: Params) -> str:
 def checked(params: Params, names: Names) -> dict[str, Any]:
     """The corpora whose data are compared with the last accepted version; texts of the tasks are checked as rows."""
     corpora = {corpus: source for corpus, source in params.corpora.items() if getattr(params.data, corpus) is not None}
-    corpora |= {f"unlabelled-{number}": source for number, source in enumerate(params.data.unlabelled)}
+    corpora |= {f"{UNLABELLED}{number}": source for number, source in enumerate(params.data.unlabelled)}
     return corpora | {f"{corpus}-{PARALLEL}": source for corpus, source in params.data.parallel.items()}
 
 
@@ -162,75 +164,33 @@ def domain_texts(params: Params) -> dict[str, Arguments]:
         return {}
     sources: dict[str, Arguments] = {task: {"examples": out(params, "examples", task)} for task in params.run.tasks}
     for number, source in enumerate(params.data.unlabelled):
-        sources[f"unlabelled-{number}"] = {"unlabelled": source}
+        sources[f"{UNLABELLED}{number}"] = {"unlabelled": source}
     return {
         f"domain-{name}": {"name": name, **given, "output": out(params, "domain-texts", name)}
         for name, given in sources.items()
     }
 
 
-def _texts(
-    names: Callable[[Params], Iterable[Names]],
-    item: str,
-    *,
-    key: str,
-    which: Callable[[Params, Names], TextSource | None],
-    rows: int,
-    output: str,
-) -> Callable[[Params], dict[str, Arguments]]:
-    """Items of texts without labels, of which those that read documents depend on the corpus of the domain."""
+def documents(which: Value) -> Value:
+    """The corpus of the domain, if `which` texts are read includes its documents; else None."""
 
-    def corpus(params: Params, names: Names) -> Path | None:
-        reads = which(params, names) in ("domain", "both") and "domain" in params.corpora
+    def value(params: Params, names: Names) -> Path | None:
+        reads = _of(which, params, names) in ("domain", "both") and "domain" in params.corpora
         return out(params, "corpus", "domain") if reads else None
 
-    return each(
-        names,
-        item,
-        *("task", "examples"),
-        corpus=corpus,
-        key=text(key),
-        which=which,
-        rows=lambda *_: rows,
-        output=output,
-    )
+    return value
 
 
-def for_words(params: Params) -> dict[str, Arguments]:
-    """The texts of the words models of each task."""
-    return _texts(
-        over(task="run.tasks"),
-        f"{{task}}-{BASELINES}",
-        key="words",
-        which=lambda params, names: "domain" if params.words_read_documents(names["task"]) else None,
-        rows=FOR_WORDS,
-        output=f"unlabelled/{{task}}/{BASELINES}",
-    )(params)
-
-
-def for_students(params: Params) -> dict[str, Arguments]:
-    """The texts that the teachers of each group of `distil` label, and its students learn."""
-    return _texts(
-        over(task="run.tasks", group="distil"),
-        "{task}-{group}",
-        key="distil.{group}",
-        which=lambda params, names: params.distil[names["group"]].source,
-        rows=FOR_DISTIL,
-        output="distilled/{task}/{group}/texts",
-    )(params)
+def of_words(params: Params, names: Names) -> TextSource | None:
+    """The texts without labels of the words models of a task."""
+    return "domain" if params.words_read_documents(names["task"]) else None
 
 
 def parameters(params: Params, _: Names) -> dict[str, Any]:
     """Section -> block -> its settings, for the versions of the registry."""
-    sections: dict[str, Mapping[str, Section]] = {
-        "pretrain": params.pretrain,
-        "static": params.static,
-        "adapt": params.adapt,
-        "finetune": params.finetune,
-    }
     return {
-        section: {name: settings.model_dump(mode="json") for name, settings in blocks.items()}
-        for section, blocks in sections.items()
+        section: {name: settings.model_dump(mode="json") for name, settings in getattr(params, section).items()}
+        for section in ("pretrain", "static", "adapt", "finetune")
     }
 
 
@@ -489,19 +449,14 @@ def students(params: Params, _: Names) -> dict[str, list[str]]:
     return {str(student): params.distil[student.group].teachers for student in students_of(params)}
 
 
-def data_of(params: Params, _: Names) -> dict[str, Path]:
+def data_of(params: Params, names: Names) -> dict[str, Path]:
     """Output (relative to the run's folder) of each stage that reads raw data -> path of the data."""
-    corpora = {
-        f"corpus/{corpus}": source.path
-        for corpus, source in params.corpora.items()
-        if getattr(params.data, corpus) is not None
+    named = {
+        f"{'domain-texts' if name.startswith(UNLABELLED) else 'corpus'}/{name}": source.path
+        for name, source in checked(params, names).items()
     }
-    corpora |= {
-        f"domain-texts/unlabelled-{number}": source.path for number, source in enumerate(params.data.unlabelled)
-    }
-    parallel = {f"corpus/{corpus}-{PARALLEL}": source.path for corpus, source in params.data.parallel.items()}
-    tasks = {f"examples/{task}": params.data.tasks[task].path for task in params.run.tasks}
-    return {name: Path(path) for name, path in (corpora | parallel | tasks).items()}
+    named |= {f"examples/{task}": params.data.tasks[task].path for task in params.run.tasks}
+    return {name: Path(path) for name, path in named.items()}
 
 
 #: Argument -> its value in every stage that does not give another one.

@@ -105,6 +105,9 @@ TOKENIZED, PAIRED = {"corpus": "vocabularies", "kind": "tokenizer.kinds"}, {"cor
 PAIRS = f"corpus/{{corpus}}-{PARALLEL}"
 #: Arguments of the stages that cover a whole run.
 OF_RUN = ("out", "families", "tasks", "starts", "students", "parents", "data")
+#: Texts of the teachers and students of a group.
+DISTILLED, TEXTS = {"group": "distil"}, "distilled/{task}/{group}/texts"
+OF_GROUP: Mapping[str, Value] = {"group": text("{group}"), "texts": TEXTS}
 #: Texts and answers of the words models of a task.
 WORDS, ANSWERS = f"unlabelled/{{task}}/{BASELINES}", f"finetuned/{{task}}/{BASELINES}"
 
@@ -121,22 +124,6 @@ def _learns(
         encoder=encoder,
         baselines=ANSWERS,
         output=output,
-        **given,
-    )
-
-
-def _distils(
-    names: Callable[[Params], Iterable[Names]], item: str, *, encoder: str, output: str, **given: Value
-) -> Callable[[Params], dict[str, Arguments]]:
-    """Items of teachers or students of a group of `distil`."""
-    texts = "distilled/{task}/{group}/texts"
-    return _learns(
-        names,
-        item,
-        encoder=encoder,
-        output=output,
-        group=text("{group}"),
-        texts=texts,
         **given,
     )
 
@@ -170,7 +157,32 @@ STAGES: dict[str, Stage] = {
     "unlabelled": Stage(
         "data.ingestion.unlabelled:unlabelled",
         "Collects texts without labels for words models, teachers and students, and for the domain if none is named",
-        joined(jobs.domain_texts, jobs.for_words, jobs.for_students),
+        joined(
+            jobs.domain_texts,
+            *(
+                each(
+                    over(task="run.tasks", **groups),
+                    item,
+                    *("task", "examples"),
+                    corpus=jobs.documents(which),
+                    key=text(key),
+                    which=which,
+                    rows=lambda *_, rows=rows: rows,
+                    output=output,
+                )
+                for groups, item, key, which, rows, output in (
+                    ({}, f"{{task}}-{BASELINES}", "words", jobs.of_words, jobs.FOR_WORDS, WORDS),
+                    (
+                        DISTILLED,
+                        "{task}-{group}",
+                        "distil.{group}",
+                        at("distil.{group}.source"),
+                        jobs.FOR_DISTIL,
+                        TEXTS,
+                    ),
+                )
+            ),
+        ),
         60,
     ),
     "ingest": Stage(
@@ -340,20 +352,22 @@ STAGES: dict[str, Stage] = {
         "learners.finetuning.distil:distil",
         "Labels texts with the runs of a fine-tuned model, or trains a student on the predictions of its teachers",
         joined(
-            _distils(
+            _learns(
                 jobs.teachers,
                 "{task}-{group}-teacher-{family}-{start}",
                 encoder="encoder/{family}/{start}",
                 output="distilled/{task}/{group}/{family}-{start}",
                 finetuned="finetuned/{task}/{family}-{start}",
+                **OF_GROUP,
             ),
-            _distils(
+            _learns(
                 jobs.systems("from"),
                 "{task}-{group}-{family}-{first}",
                 encoder="encoder/{family}/{first}",
                 output="finetuned/{task}/{family}-{start}",
                 taught="distilled/{task}/{group}",
                 teachers=at("distil.{group}.teachers"),
+                **OF_GROUP,
             ),
         ),
         metrics=False,

@@ -89,8 +89,8 @@ def promote(job: PromoteJob) -> Path:
             state, champion, sentences = observe(ledger, challenger.name)
             recovered += sentences
             print("".join(f"{sentence}\n" for sentence in sentences), end="", flush=True)
-            contest = Contest(job.rule, ledger, task, job.out, examples, state, challenger, candidates)
-            chosen, decision = contest.decided(champion)
+            contest = Contest(job.rule, ledger, task, job.out, examples, state, champion, challenger, candidates)
+            chosen, decision = contest.decided()
             if decision.verdict != "promote":
                 break
             try:
@@ -130,6 +130,7 @@ class Contest:
     out: Path
     examples: Path
     state: State
+    champion: Version | None
     challenger: Version
     candidates: Sequence[Version]
 
@@ -144,10 +145,10 @@ class Contest:
         leaked = f"{version.label}: {refused}; remove the copies, or take new test rows" if refused else ""
         return self.state.refusal(self.ledger.registry, version) or leaked
 
-    def decided(self, champion: Version | None) -> tuple[Version, Decision]:
+    def decided(self) -> tuple[Version, Decision]:
         """The decision, if possible from the ledger, and its version: the challenger, or a first champion in its
         place."""
-        candidate, contest, further = self.challenger, self, list[str]()
+        candidate, champion, contest, further = self.challenger, self.champion, self, list[str]()
         barrier = self.refusal(candidate)
         taint = self.state.tainted.get(champion.digest) if champion is not None else None
         if taint is not None and self.rule.mode == "superiority":
@@ -157,7 +158,7 @@ class Contest:
 
         def made() -> Decision:
             uses = [entry["decision"] for entry in self.state.decisions if not entry["decision"].get("first")]
-            decision = contest.judge(candidate, champion, earlier=uses, vetoed=bool(barrier))
+            decision = contest.judge(candidate, earlier=uses, vetoed=bool(barrier))
             reasons = [barrier] if barrier and decision.verdict == "reject" else decision.reasons
             warnings = decision.warnings
             if champion is not None and taint is not None and decision.verdict != "promote":
@@ -165,7 +166,7 @@ class Contest:
             recipe = self.evaluated.recipe_difference(candidate.system, decision.rival)
             return replace(decision, reasons=(*reasons, *further), warnings=warnings, recipe=recipe)
 
-        decision = contest.recorded(candidate, champion, made, again=bool(barrier))
+        decision = contest.recorded(candidate, made, again=bool(barrier))
         if champion is None and decision.verdict != "promote":
             first = self.first_champion(decision)
             if not isinstance(first, list):
@@ -174,20 +175,14 @@ class Contest:
         return candidate, decision
 
     def recorded(
-        self,
-        candidate: Version,
-        champion: Version | None,
-        made: Callable[[], Decision],
-        *,
-        first: bool = False,
-        again: bool = False,
+        self, candidate: Version, made: Callable[[], Decision], *, first: bool = False, again: bool = False
     ) -> Decision:
         """The last decision in the ledger with the same inputs, otherwise, and with `again`, a new one, which is
         written to the ledger and a tag of the candidate. `first` as of `Decision`."""
         inputs: dict[str, Any] = {
             "method": METHOD,
             "candidate": [candidate.number, candidate.digest],
-            "champion": [champion.number, champion.digest] if champion is not None else None,
+            "champion": self.champion and [self.champion.number, self.champion.digest],
             # With the clusters, which are no part of the digest of the split.
             "test": read_manifest(self.examples).files["test.parquet"],
             "rule": self.rule.model_dump(),
@@ -250,12 +245,12 @@ class Contest:
             reason, of_words, own = self.refusal(version), _of_words(version), decision
             # The decision on the challenger answers the question already if its opponent is this system.
             if not reason and version in cheaper and decision.rival != version.system:
-                better = self.judge(challenger, None, rival=version.system)
+                better = self.judge(challenger, rival=version.system)
                 if better.verdict == "promote":
                     best = f"{challenger.label} ({challenger.system})"
                     reason = f"{best} is better than {named}: {better.reasons[0]}"
             if not reason:
-                own = decision if is_challenger or of_words else self.judge(version, None)
+                own = decision if is_challenger or of_words else self.judge(version)
                 # A words model as challenger was compared with the constant prediction.
                 if is_challenger if of_words else not own.may_be_as_good:
                     reason = f"{named} is not the first champion: {own.reasons[0]}"
@@ -266,13 +261,13 @@ class Contest:
 
             def compared(version: Version = version, named: str = named) -> Decision:
                 """With the constant prediction."""
-                chance = replace(self.judge(version, None, rival=None, earlier=made), first=True)
+                chance = replace(self.judge(version, rival=None, earlier=made), first=True)
                 if chance.verdict != "promote":
                     return chance
                 because = because_of(decision, version, challenger, ahead=ahead)
                 return replace(chance, reasons=(f"{named} is the first champion because {because}", *chance.reasons))
 
-            chance = self.recorded(version, None, compared, first=True)
+            chance = self.recorded(version, compared, first=True)
             if chance.verdict == "promote":
                 return version, chance
             passed.append(f"{named} is not the first champion: {chance.reasons[0]}")
@@ -282,19 +277,18 @@ class Contest:
     def judge(
         self,
         candidate: Version,
-        champion: Version | None,
         *,
         earlier: Sequence[Mapping[str, Any]] = (),
         vetoed: bool = False,
         rival: str | None = BEST_BASELINE,
     ) -> Decision:
-        """Score both with the same code on the same rows, in one process, and decide.
+        """Score a candidate and the champion with the same code on the same rows, in one process, and decide.
 
         Args:
             vetoed: whether the candidate is refused. Nothing is read if the verdict does not depend on predictions.
             rival: system that the candidate is compared with if there is no champion; None: the constant prediction.
         """
-        registry, rule = self.ledger.registry, self.rule
+        registry, rule, champion = self.ledger.registry, self.rule, self.champion
         settled = vetoed or (champion is not None and champion.digest == candidate.digest)
         facts = read_facts(self.examples)
         split = Split([], [], []) if settled else read_split(self.examples, "test")
@@ -308,6 +302,7 @@ class Contest:
                 problems[version.label] = str(error)
         timed = rule.latency_ms is not None or rule.mode == "latency"
         rows, statistics = scored_rows(facts, split, models)
+        metric = rule.metric or rows.scoring.main
 
         def scored(version: Version) -> Scored:
             label = version.label
@@ -315,21 +310,20 @@ class Contest:
             problem = problems.get(label, "")
             return Scored(label, version.digest, statistics.get(label), latency, problem, system=version.system)
 
-        def other_system(rival: str | None, metric: str) -> Scored | None:
+        def other_system(rival: str | None) -> Scored | None:
             if settled or rival is None:
                 return None
             finetuned = self.out / "finetuned" / self.task
             return rival_of(finetuned, facts, split, rows.scoring, metric=metric, system=candidate.system, rival=rival)
 
-        ours, served = scored(candidate), None if champion is None else scored(champion)
-        if (usual := other_system(MOST_FREQUENT, rows.scoring.main)) and usual.statistics is not None:
+        ours, served = scored(candidate), scored(champion) if champion else None
+        if (usual := other_system(MOST_FREQUENT)) and usual.statistics is not None:
             # The constant prediction of the table of scores, which was learned on train.
             rows = replace(rows, stand_in=usual.statistics)
-        metric = rule.metric or rows.scoring.main
-        baseline = other_system(rival, metric) if champion is None else None
+        baseline = None if champion else other_system(rival)
         other = served or baseline
         against = rows.scoring.constant_name if other is None else other.digest or other.name
-        identity = (candidate.digest, against, metric, rule.mode if champion is not None else "superiority")
+        identity = (candidate.digest, against, metric, rule.mode if champion else "superiority")
         sketch = sketch_of(split.fields)
         use = use_of(earlier, digest=rows.digest, sketch=sketch, comparison=identity)
         decision = decide(
@@ -339,7 +333,7 @@ class Contest:
         return replace(
             decision,
             candidate=_described(candidate, ours),
-            champion=_described(champion, served) if champion is not None and served is not None else None,
+            champion=_described(champion, served) if champion and served else None,
             test={"digest": rows.digest, "rows": len(split) if not settled else None, "sketch": sketch},
             warnings=tuple(self.evaluated.warnings(candidate.system)),
         )

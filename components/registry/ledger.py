@@ -28,8 +28,8 @@ from components.core.errors import ConfigError, RegistryError
 from components.core.masking import masked_json
 from components.core.measurements import run_id
 from components.core.steps import step
-from components.registry.reading import LEDGER, Reading
-from components.registry.version import PREFIX, Version, numbered
+from components.registry.reading import Reading
+from components.registry.version import LEDGER, PREFIX, Version, numbered
 from components.settings.registry import RegistrySettings, with_models
 
 if TYPE_CHECKING:
@@ -175,11 +175,10 @@ class Ledger:
     def __init__(self, registry: Registry | Reading) -> None:
         self.registry: Any = registry
         self.alias = registry.settings.alias
-        self._log: Any = registry.log(LEDGER)
 
     def entries(self, model: str | None = None) -> list[Entry]:
         """The entries that concern a model, oldest first; without a model, every entry."""
-        texts, marks = self._log.read()
+        texts, marks = self.registry.read_log()
         # Early versions had a registered model of this name, whose versions were the entries.
         if not texts and self.registry.versions(LEDGER):
             raise RegistryError(
@@ -213,8 +212,8 @@ class Ledger:
                 what = f"{model}@{alias}: was moved from version {before} to {now} meanwhile"
                 raise OvertakenError(what, do="run this again")
             position = entries[-1].position + 1 if entries else 1
-            if self._log.append(position, text, identifier=identifier):
-                stored = self._log.read()[0].get(position)
+            if self.registry.log.append(position, text, identifier=identifier):
+                stored = self.registry.read_log()[0].get(position)
                 if stored != text:
                     raise RegistryError(
                         f"{LEDGER}, {position}: was stored as another text, so nothing was changed; check the database "
@@ -224,7 +223,7 @@ class Ledger:
 
     def mark(self, change: Entry, value: str) -> None:
         """Mark a change as OWN, RECOVERED or ABANDONED."""
-        self._log.mark(_mark(change.position), value)
+        self.registry.log.mark(_mark(change.position), value)
 
 
 def _mark(position: int) -> str:

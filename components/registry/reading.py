@@ -15,7 +15,6 @@ from contextlib import suppress
 from dataclasses import asdict
 from functools import cached_property, partial
 from pathlib import Path
-from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import unquote, urlsplit
 
@@ -30,8 +29,6 @@ if TYPE_CHECKING:
     from components.registry.tracking import Registry
 
 STATE: Final = ".headstart"
-#: Name of the log of `components.registry.ledger`.
-LEDGER: Final = "headstart.ledger"
 
 
 #: Method of `Registry` -> its answer, which is stored as JSON.
@@ -79,10 +76,6 @@ class Reading:
     def find_number(self, name: str, number: str) -> Version | None:
         return next((version for version in self.versions(name) if version.number == str(number)), None)
 
-    def log(self, name: str) -> SimpleNamespace:
-        """The log, of which only `read` exists."""
-        return SimpleNamespace(read=lambda: self.read_log(name))
-
     def download(self, version: Version, directory: Path) -> Path:
         parts = urlsplit(self.location(version))
         bundles = [*Path(unquote(parts.path)).glob("data/*/")]
@@ -95,7 +88,7 @@ class Reading:
         self._state, self._answers = _state_of(self._database), {}
         if self._state is None:
             return
-        self.read_log(LEDGER)
+        self.read_log()
         for name in self.models():
             self.versions(name)
             if (version := self.alias(name, self.settings.alias)) is not None:

@@ -8,6 +8,8 @@ from components.core.errors import RegistryError
 
 #: Prefix of the tags of Headstart.
 PREFIX = "headstart."
+#: Name of the log of `components.registry.ledger`.
+LEDGER = "headstart.ledger"
 #: Name of the document of `components.registry.lineage`.
 PROVENANCE = "provenance"
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Final, Literal
+from typing import Final, Literal
 
-from pydantic import ConfigDict, Field, model_validator
+from pydantic import PositiveFloat, model_validator
 
 from components.settings.section import NO_EFFECT, Positive, Section
 
@@ -13,10 +13,8 @@ from components.settings.section import NO_EFFECT, Positive, Section
 FEATURES: Final = ".headstart/features"
 
 
-class ClusterSettings(Section):
+class ClusterSettings(Section, json_schema_extra=NO_EFFECT):
     """Where training and the steps over shards run. No key changes a result, so no stage depends on this section."""
-
-    model_config = ConfigDict(json_schema_extra=NO_EFFECT)
 
     #: `ray` trains in Ray workers; `local` runs the same code in the stage's process.
     launcher: Literal["ray", "local"] = "ray"
@@ -35,7 +33,7 @@ class ClusterSettings(Section):
     #: precedence.
     storage: str = ".headstart/checkpoints"
     #: Wall-clock seconds between two checkpoints.
-    checkpoint_seconds: Annotated[float, Field(gt=0)] = 60
+    checkpoint_seconds: PositiveFloat = 60
 
     @model_validator(mode="after")
     def _parts_of_the_cluster(self) -> ClusterSettings:

@@ -1,9 +1,9 @@
 """`finetune.<name>.contrastive`: training of the encoder on pairs of labelled texts."""
 
 import math
-from typing import Annotated, Final
+from typing import Final
 
-from pydantic import Field
+from pydantic import PositiveFloat
 
 from components.settings.section import Section
 
@@ -31,7 +31,7 @@ class ContrastiveSettings(Section):
     balanced."""
 
     #: Passes over the training rows; training ends before after a number of steps (`STEPS`, `MOST_STEPS`).
-    epochs: Annotated[float, Field(gt=0)] = 32
+    epochs: PositiveFloat = 32
     #: Whether the embeddings are trained too. Steps on few texts change few of their rows, and the optimizer reads and
     #: writes all of them.
     embeddings: bool = True

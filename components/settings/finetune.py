@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Final, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, model_validator
 
 from components.settings import contrastive
 from components.settings.contrastive import ContrastiveSettings
@@ -23,9 +23,9 @@ class ScratchSettings(Section):
     unfreezing that protect pretrained weights, and a head on frozen random features would be too weak a baseline."""
 
     #: Peak learning rate; null: `training.rate`.
-    rate: Annotated[float, Field(gt=0)] | None = None
+    rate: PositiveFloat | None = None
     #: Epochs; null: `epochs`.
-    epochs: Annotated[float, Field(gt=0)] | None = None
+    epochs: PositiveFloat | None = None
 
 
 class AutoSettings(Section):
@@ -38,7 +38,7 @@ class AutoSettings(Section):
     #: left is trained with fewer steps, or left out if these are less than an eighth. What is left is divided equally
     #: among the ways still to be tried. Estimated from the number of pieces and parameters at 50 GFLOP/s, so that the
     #: choice does not depend on the machine's load; null: no limit.
-    minutes: Annotated[float, Field(gt=0)] | None = None
+    minutes: PositiveFloat | None = None
 
 
 class ReadingSettings(Section):
@@ -84,7 +84,7 @@ class LayerSettings(Section):
     #: alone from the bottom up, then all (`chain_thaw`; Felbo et al. 2017); or all at once (`none`).
     unfreezing: Literal["gradual", "chain_thaw", "none"] = "gradual"
     #: Epochs between the unfreezing of two layer groups; 0 trains all from the first step.
-    unfreeze_epochs: Annotated[float, Field(ge=0)] = 1
+    unfreeze_epochs: NonNegativeFloat = 1
     #: Learning rate schedule: one over all steps (`whole`), or one in each interval between two changes of the trained
     #: layer groups (`stages`), as in the published code of ULMFiT.
     unfreeze_schedule: Literal["whole", "stages"] = "whole"
@@ -130,7 +130,7 @@ class FinetuneSettings(ReadingSettings, LayerSettings):
     #: Classification, pair and multilabel, unless the metric is accuracy or the classes are equally frequent.
     class_weight: Literal["none", "balanced", "auto"] = "auto"
     #: Width of the head's hidden layer; 0 for none.
-    head_hidden: Annotated[int, Field(ge=0)] = 0
+    head_hidden: NonNegativeInt = 0
     #: Normalisation of the head's input: `fixed` with mean and std of each training feature; `block`, with one std for
     #: the features of each block (pooled layer, part of a pair); `length`, as `block`, then each block of a text scaled
     #: to one length; `batch` norm; `none`; or `auto`, of linear heads that are solved on features: the best of fixed,
@@ -141,29 +141,29 @@ class FinetuneSettings(ReadingSettings, LayerSettings):
     head_dropout: Fraction | list[Fraction] = 0.1
     #: Maximum number of steps of the head on the frozen encoder's features; 0: the head keeps its random
     #: initialisation.
-    head_steps: Annotated[int, Field(ge=0)] = 200
+    head_steps: NonNegativeInt = 200
     #: Candidates for the L2 penalty of each label's weights on features: 1 / C of scikit-learn's LogisticRegression, of
     #: heads with numbers alpha of its Ridge on targets scaled to [0, 1]; the best one is chosen on dev or by
     #: cross-validation (`data.tasks.<name>.selection`).
-    head_penalties: list[Annotated[float, Field(gt=0)]] = Field(default=[1.0, 10.0, 100.0, 1000.0], min_length=1)
+    head_penalties: list[PositiveFloat] = Field(default=[1.0, 10.0, 100.0, 1000.0], min_length=1)
     #: Epochs of fine-tuning.
-    epochs: Annotated[float, Field(gt=0)] = 8
+    epochs: PositiveFloat = 8
     #: Minimum number of steps, if `epochs` amounts to fewer.
-    min_steps: Annotated[int, Field(ge=0)] = 0
+    min_steps: NonNegativeInt = 0
     #: Evaluations, evenly spaced over the steps, on dev or on the rows of each fold; one with `method: contrastive`,
     #: at its end. The weights of the best one are
     #: the result; the initial weights, with the head on the frozen encoder, are one of the candidates.
     evaluations: Positive = 8
     #: Weight lambda of the auxiliary language-model loss on the same texts, L = L_task + lambda * L_lm (Radford et al.
     #: 2018, section 3.2: 0.5). Only families with a causal model of whole texts: ULMFiT, GPT and Transformer-XL.
-    lm_weight: Annotated[float, Field(ge=0)] = 0.0
+    lm_weight: NonNegativeFloat = 0.0
     #: Output layer of tagging: linear, linear-chain CRF, or biLSTM and CRF.
     tagger: Literal["linear", "crf", "bilstm_crf"] = "linear"
     #: Factor on the encoder's dropout rates.
-    dropout: Annotated[float, Field(ge=0)] = 1.0
+    dropout: NonNegativeFloat = 1.0
     #: Factor on the encoder's activation regularisation (AR and TAR: `activation` and `slowness` of the model) in the
     #: loss. Only ULMFiT (fastai: 1).
-    activation_penalty: Annotated[float, Field(ge=0)] = 0.0
+    activation_penalty: NonNegativeFloat = 0.0
     #: Training of head and encoder.
     training: Training
     #: Overrides for an encoder with random weights.
@@ -224,7 +224,7 @@ class TogetherSettings(Section):
     #: Names of the tasks.
     tasks: list[str] = Field(min_length=2)
     #: The task of a step is sampled with probability proportional to rows^(1 / temperature).
-    temperature: Annotated[float, Field(gt=0)] = 1.0
+    temperature: PositiveFloat = 1.0
 
 
 class DistilSettings(Section):

@@ -81,21 +81,20 @@ def _resolved(raw: dict[str, Any], path: Path) -> tuple[Params, Settings]:
     # Defaults are computed from values that are valid by themselves; a section that is null is empty.
     wrong = [each for each in _validated(raw)[1] if each.of_value]
     for each in wrong:
-        _cut(raw, each.cut)
-    refused = [each.cut for each in wrong if each.where[-1:] == [KEY]]
-    for each in wrong:
+        mapping, key = each.cut
         # A block whose name is refused stays away, and so does a list that holds what is no section.
-        named = all(isinstance(part, str) for part in each.where)
-        if each.of_section and named and not any(tuple(each.where[: len(name)]) == name for name in refused):
-            _section(raw, each.where)
+        if key in mapping:
+            del mapping[key]
+            if each.of_section and all(isinstance(part, str) for part in each.where):
+                mapping[key] = {}
     wrong = [each for each in wrong if each.error["input"] is not None or not each.of_section]
     done = Settings(raw).complete(Path(path).resolve().parent)
     given = {key: value for name, key in VARIABLES.items() if (value := os.environ.get(name))}
-    if given:
-        raw["cluster"] = raw.get("cluster", {}) | given
+    raw["cluster"] = raw.get("cluster", {}) | given
     params, further = _validated(raw)
     # What follows from a value that was left out says nothing.
-    further = [each for each in further if not any(_agree(each.where, of.where) for of in wrong)]
+    cut = [of.where for of in wrong]
+    further = [each for each in further if all(each.where[: len(of)] != of[: len(each.where)] for of in cut)]
     problems = [*_described([*wrong, *further]), *_conflicts(done), *_unknown_names(done)]
     if problems or params is None:
         raise ConfigError.listing(placed(problems, Path(path), done.reasons), where=str(path))
@@ -108,31 +107,12 @@ def _copied(value: Any) -> Any:
     return [*map(_copied, value)] if isinstance(value, list) else value
 
 
-def _agree(one: Sequence[Any], other: Sequence[Any]) -> bool:
-    return all(first == second for first, second in zip(one, other, strict=False))
-
-
-def _cut(raw: Any, keys: Sequence[Any]) -> None:
-    """Remove the value at some keys; there may be none, or it may be within a block that was removed before."""
-    for key in keys[:-1]:
-        raw = raw.get(key) if isinstance(raw, dict) else None
-    if keys and isinstance(raw, dict):
-        raw.pop(keys[-1], None)
-
-
-def _section(raw: dict[str, Any], keys: Sequence[Any]) -> dict[str, Any]:
-    """The section at some keys, which is made if it is missing."""
-    for key in keys:
-        raw = raw.setdefault(key, {})
-    return raw
-
-
 class Problem(NamedTuple):
     """A problem that pydantic has found: its location, without the names of types that pydantic adds for a value of
-    several types; the innermost value in mappings there; and pydantic's error."""
+    several types; the innermost mapping there that is in no list, with its key; and pydantic's error."""
 
     where: list[Any]
-    cut: tuple[Any, ...]
+    cut: tuple[dict[Any, Any], Any]
     error: Mapping[str, Any]
 
     @property
@@ -156,14 +136,15 @@ def _validated(raw: dict[str, Any]) -> tuple[Params | None, list[Problem]]:
 
 def _problem(error: Any, value: Any) -> Problem:
     where: list[Any] = []
-    cut: tuple[Any, ...] = ()
+    cut: tuple[dict[Any, Any], Any] = {None: value}, None
     for place, part in enumerate(error["loc"]):
         last = place + 1 == len(error["loc"])
         if isinstance(value, dict) and part in value:
-            cut = (*where, part) if len(cut) == len(where) else cut
+            cut = (value, part) if cut[0][cut[1]] is value else cut
             value = value[part]
         elif isinstance(value, list) and isinstance(part, int):
-            value = value[part]
+            # A list may be too short.
+            value = value[part] if part < len(value) else None
         elif part != KEY and not (last and isinstance(value, dict)):
             continue
         where.append(part)
@@ -331,7 +312,9 @@ class Settings:
         """Set a key, or the missing keys of a section, and record the reason. A key that the file sets to null stays
         null."""
         *path, last = keys.split(".")
-        section = _section(self.raw, path)
+        section = self.raw
+        for key in path:
+            section = section.setdefault(key, {})
         if last not in section:
             section[last] = _copied(value)
             self.reasons[keys] = reason

@@ -2,9 +2,9 @@
 
 import os
 from dataclasses import dataclass
-from typing import Annotated, Self
+from typing import Self
 
-from pydantic import ConfigDict, Field, model_validator
+from pydantic import Field, NonNegativeFloat, PositiveFloat, model_validator
 
 from components.settings.checks import ChecksSettings
 from components.settings.cluster import ClusterSettings
@@ -59,30 +59,23 @@ class RunSettings(Section):
         return self
 
 
-Days = Annotated[float, Field(ge=0)]
-
-
-class GcSettings(Section):
+class GcSettings(Section, json_schema_extra=NO_EFFECT):
     """What `headstart gc` deletes. No key changes a result."""
-
-    model_config = {**Section.model_config, "json_schema_extra": NO_EFFECT}
 
     #: Newest versions of each registered model that are kept, besides those that are always kept: versions with an
     #: alias, the last champions, versions that a person chose, rolled back or marked, and parents of kept versions.
     keep_versions: Positive = 10
     #: Checkpoints that were not written for so many days are deleted, so that an interrupted run starts anew; and
     #: features of frozen encoders that were not used, which are computed again if needed.
-    checkpoint_days: Days = 7
+    checkpoint_days: NonNegativeFloat = 7
 
 
-class BudgetSettings(Section):
+class BudgetSettings(Section, json_schema_extra=NO_EFFECT):
     """The limit of one run. A run that is expected to exceed it is refused; one that does is stopped, and the next run
     resumes it."""
 
-    model_config = ConfigDict(json_schema_extra=NO_EFFECT)
-
     #: Maximum hours; null: no limit.
-    hours: Annotated[float, Field(gt=0)] | None = None
+    hours: PositiveFloat | None = None
 
 
 #: Family of the encoders of `static`.

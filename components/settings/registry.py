@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field, NonNegativeFloat, PositiveFloat, model_validator
 
 from components.core.errors import RegistryError
 from components.core.masking import masked
@@ -82,10 +82,8 @@ def with_models(settings: RegistrySettings, folder: Path = Path()) -> RegistrySe
     return settings
 
 
-class DriftSettings(Section):
+class DriftSettings(Section, json_schema_extra=NO_EFFECT):
     """What `serve` and `predict` log, for `headstart drift`. No key changes a model."""
-
-    model_config = {**Section.model_config, "json_schema_extra": NO_EFFECT}
 
     #: Whether `serve` and `predict` log numbers about every row: lengths, unknown pieces, prediction, confidence, and a
     #: sketch of its features.
@@ -97,7 +95,6 @@ class DriftSettings(Section):
 #: `superiority`: better than the champion. `non_inferiority`: worse by less than `margin` (fresher data, removed
 #: documents, a cheaper model). `latency`: non-inferior and significantly faster.
 Mode = Literal["superiority", "non_inferiority", "latency"]
-Loss = Annotated[float, Field(ge=0)]
 
 
 class PromotionRule(Section):
@@ -108,21 +105,21 @@ class PromotionRule(Section):
     #: Metric of the task's kind that is compared; null: its primary metric.
     metric: str | None = None
     #: Minimum gain over the champion, in mode `superiority`.
-    least_gain: Loss = 0.0
+    least_gain: NonNegativeFloat = 0.0
     #: Maximum loss against the champion, in modes `non_inferiority` and `latency`.
-    margin: Annotated[float, Field(gt=0)] = 0.01
+    margin: PositiveFloat = 0.01
     #: 1 - confidence is the probability of a false promotion by any of the comparisons on test rows that grow or change
     #: in part, however many there are: the k-th one is made at the one-sided error (1 - confidence) / (k (k + 1)).
     confidence: Annotated[float, Field(gt=0.5, lt=1)] = 0.95
     #: Named slices: name -> maximum loss. A challenger is promoted only if a larger loss is excluded.
-    slices: dict[str, Annotated[float, Field(gt=0)]] = Field(default_factory=dict)
+    slices: dict[str, PositiveFloat] = {}
     #: Maximum decrease of the metric on any other slice. A larger one rejects the challenger if it is significant.
-    largest_slice_loss: Loss = 0.05
+    largest_slice_loss: NonNegativeFloat = 0.05
     #: Minimum number of test rows of a slice for the check of `largest_slice_loss`.
     slice_rows: Positive = 50
     #: Maximum processor time of one text in milliseconds (median of several passes), which may be exceeded by a half
     #: with a warning; null: no limit.
-    latency_ms: Annotated[float, Field(gt=0)] | None = None
+    latency_ms: PositiveFloat | None = None
 
     @model_validator(mode="after")
     def _keys_of_the_mode(self) -> PromotionRule:

@@ -3,10 +3,10 @@
 import re
 from typing import Annotated, Any, Final, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, JsonValue
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, JsonValue, PositiveInt
 
 Fraction = Annotated[float, Field(ge=0, le=1)]
-Positive = Annotated[int, Field(gt=0)]
+Positive = PositiveInt
 #: `Field(..., json_schema_extra=NO_EFFECT)`: no value of this key changes a result, so no stage depends on it.
 NO_EFFECT: Final[dict[str, JsonValue]] = {"affects_result": False}
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Final, Literal
+from typing import Any, Final, Literal
 
-from pydantic import Field, model_validator
+from pydantic import NonNegativeFloat, NonNegativeInt, PositiveFloat, model_validator
 
 from components.settings.section import Fraction, Positive, Section, TokenizerKind
 
@@ -16,7 +16,7 @@ class Training(Section):
     """Settings of the training loop."""
 
     #: Peak learning rate.
-    rate: Annotated[float, Field(gt=0)]
+    rate: PositiveFloat
     #: Learning rate schedule; `slanted_triangular` is the schedule of ULMFiT, section 3.2.
     schedule: Literal["constant", "linear", "cosine", "slanted_triangular"] = "cosine"
     #: Optimizer; `asgd` is SGD whose weights are averaged since the step at which the held-out loss stops falling
@@ -42,13 +42,13 @@ class LanguageModelTraining(Training):
     tokens: Positive | None = None
     #: Budget in seconds: the only setting whose effect depends on the speed of the machine. The first steps measure the
     #: speed; the resulting number of steps is stored in the checkpoint and does not change when the run resumes.
-    seconds: Annotated[float, Field(gt=0)] | None = None
+    seconds: PositiveFloat | None = None
     #: Maximum number of passes over the text: training ends after them if the budget is larger. null: no limit.
-    passes: Annotated[float, Field(gt=0)] | None = None
+    passes: PositiveFloat | None = None
     #: Learning rate of a layer divided by the rate of the layer below, for discriminative rates (ULMFiT, section 3.2:
     #: 2.6); the embeddings, which are also the output layer, and the other output parameters have the full rate. 1:
     #: equal.
-    discriminative: Annotated[float, Field(gt=0)] = 1.0
+    discriminative: PositiveFloat = 1.0
     #: Tokens per window (back-propagation through time for recurrent families).
     window: Positive = 64
     #: Tokens per window in every tenth step, which has fewer rows and as many tokens as the others, so that later
@@ -58,7 +58,7 @@ class LanguageModelTraining(Training):
     long_window: Positive | None = None
     #: Standard deviation of the window length around `window` (AWD-LSTM, section 5), in tokens. Recurrent families
     #: only; 0 for a constant length.
-    window_jitter: Annotated[float, Field(ge=0)] = 5
+    window_jitter: NonNegativeFloat = 5
     #: Whether embeddings without pretrained values are initialised with co-occurrence vectors of the same text. Not for
     #: character models.
     vectors: bool = False
@@ -67,7 +67,7 @@ class LanguageModelTraining(Training):
     heldout: Positive = 32_768
     #: Factor on the model's dropout rates during pretraining (ULMFiT's drop multiplier); 0 suits one pass over much
     #: text. Fine-tuning has its own factor.
-    dropout: Annotated[float, Field(ge=0)] = 1.0
+    dropout: NonNegativeFloat = 1.0
 
     @model_validator(mode="after")
     def _one_budget(self) -> LanguageModelTraining:
@@ -123,7 +123,7 @@ class AdaptTaskSettings(Section):
     2020), with the settings of `adapt.<name>.training`."""
 
     #: Passes over the texts; replaces the budget of `adapt.<name>.training`.
-    epochs: Annotated[float, Field(gt=0)] = 10
+    epochs: PositiveFloat = 10
 
 
 class PretrainSettings(Section):
@@ -167,4 +167,4 @@ class StaticSettings(Section):
     width: Positive = 256
     #: Number of frequent words of the domain corpus that get vectors of their own. They are added to the pieces of a
     #: WordPiece vocabulary; with other tokenizers they are the vocabulary.
-    words: Annotated[int, Field(ge=0)] = 0
+    words: NonNegativeInt = 0

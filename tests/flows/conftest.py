@@ -4,7 +4,6 @@ import json
 import os
 import signal
 import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -15,6 +14,8 @@ import pytest
 from flows import stages  # before Prefect is imported: sets its defaults
 from flows.server import server
 from flows.terminal import terminal
+from tests.conftest import dvc as dvc
+from tests.conftest import git as git
 
 ROOT = Path(__file__).parents[2]
 
@@ -137,20 +138,6 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     git(tmp_path, "add", ".")
     git(tmp_path, "commit", "-q", "-m", "start")
     return tmp_path
-
-
-def git(root: Path, *arguments: str) -> str:
-    who = ["-c", "user.name=test", "-c", "user.email=test@example.org"]
-    return subprocess.run(["git", *who, *arguments], cwd=root, check=True, capture_output=True, text=True).stdout
-
-
-def dvc(root: Path, *arguments: str, code: int = 0) -> str:
-    # `python` in the commands of the stages is this interpreter.
-    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
-    command = [sys.executable, "-m", "dvc", *arguments]
-    done = subprocess.run(command, cwd=root, env={**os.environ, "PATH": path}, capture_output=True, text=True)
-    assert done.returncode == code, done.stdout + done.stderr
-    return done.stdout
 
 
 def change(file: Path, old: str, new: str) -> None:

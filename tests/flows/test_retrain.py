@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,7 @@ from flows.plan import Plan, Stage
 from flows.repository import locked
 from flows.run import wanted
 from flows.terminal import StageError
+from tests.conftest import until
 
 from .conftest import ROOT, change, dvc, is_running, ran
 
@@ -316,26 +318,22 @@ def test_a_run_after_a_killed_run_ends_its_processes_and_resumes(project, prefec
 
 
 def wait_for_child(project: Path, run: subprocess.Popen[str], *, other: int = 0) -> int:
-    deadline = time.monotonic() + 300
-    while time.monotonic() < deadline:
+    child = project / "child"
+
+    def started() -> bool:
         assert run.poll() is None, run.communicate()[0]
-        text = (project / "child").read_text() if (project / "child").exists() else ""
-        if text and int(text) != other:
-            return int(text)
-        time.sleep(0.1)
-    raise AssertionError("the stage did not start")
+        return child.exists() and child.read_text() not in ("", str(other))
+
+    until(started, limit_s=300)
+    return int(child.read_text())
 
 
 def processes_of(project: Path) -> list[psutil.Process]:
     """Every live process of a run on the project."""
     result = []
-    for process in psutil.process_iter():
-        try:
-            marked = process.environ().get(processes.MARK, "").endswith(f" {project}")
-            if marked and process.status() != psutil.STATUS_ZOMBIE:
-                result.append(process)
-        except psutil.Error:
-            continue
+    for process in processes.having(processes.MARK, ""):
+        with suppress(psutil.Error):
+            result += [process] * process.environ()[processes.MARK].endswith(f" {project}")
     return result
 
 

@@ -27,7 +27,6 @@ ADDRESS = f"postgresql://me:{SECRET}@127.0.0.1:1/db"
 @pytest.fixture
 def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A repository whose settings and environment hold the secret wherever they can."""
-    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
     monkeypatch.setattr("flows.telemetry.WAIT_S", 5.0)
     monkeypatch.chdir(tmp_path)
     (tmp_path / ".dvc").mkdir()
@@ -75,8 +74,7 @@ def test_the_files_of_dvc_and_the_printed_settings(root):
     assert SECRET not in str(shown) and shown["registry.tracking"][0] == ADDRESS.replace(SECRET, "***")
 
 
-def test_the_parameters_and_tags_of_a_version(tmp_path, monkeypatch):
-    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
+def test_the_parameters_and_tags_of_a_version(tmp_path):
     registry = connect(RegistrySettings(tracking=f"sqlite:///{tmp_path}/mlflow.db"))
     run = registry.client.create_run(registry.experiment_id()).info.run_id
     parameters = {"notify.webhook": SECRET, "pretrain.x.source": ADDRESS}

@@ -9,7 +9,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import nullcontext
 from pathlib import Path
 
@@ -26,6 +26,7 @@ from flows.processes import MARK, answers, orphans
 from flows.repository import try_lock, write_locked
 from flows.server import Server, configured, ensure, server
 from flows.sync import sync
+from tests.conftest import until
 
 from .conftest import is_running
 
@@ -62,13 +63,6 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     (tmp_path / "home").mkdir(exist_ok=True)
     if held := module._holder():
         psutil.Process(held["pid"]).kill()
-
-
-def until(ready: Callable[[], bool], *, seconds: float = 60) -> None:
-    deadline = time.monotonic() + seconds
-    while not ready():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
 
 
 def pid_of_server() -> int:

@@ -68,8 +68,7 @@ def params(tmp_path: Path) -> Path:
     return tmp_path / "params.yaml"
 
 
-def test_scores_decision_report_and_registry(params, monkeypatch):
-    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
+def test_scores_decision_report_and_registry(params):
     lines = summary.lines(root=params.parent, params=params)
     assert [" ".join(line.split()) for line in lines if not line.strip().startswith("─")] == [
         "aws-type: macro F1, 95% interval",

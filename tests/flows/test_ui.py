@@ -22,7 +22,7 @@ from .conftest import is_running
 @pytest.mark.timeout(600)
 def test_all_pages_show_an_ordinary_retraining(project, prefect_home):
     environment = {**os.environ, "PREFECT_HOME": str(prefect_home)}
-    for name in ("PREFECT_API_URL", "MLFLOW_TRACKING_URI", processes.MARK):
+    for name in ("PREFECT_API_URL", processes.MARK):
         environment.pop(name, None)
     code = (
         "import sys\n"

@@ -3,7 +3,6 @@
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -16,6 +15,7 @@ from prefect.client.schemas.objects import ConcurrencyLimitConfig, ConcurrencyLi
 from prefect.settings import PREFECT_API_URL
 
 from flows import notify
+from tests.conftest import until
 
 POOL = "headstart"
 #: In place of the flow `retrain`: it gives a sign of life and hangs the first time, and ends the second time.
@@ -73,13 +73,6 @@ def kill(pid: int) -> None:
             with suppress(psutil.NoSuchProcess):
                 each.send_signal(signal.SIGKILL)
         parent.send_signal(signal.SIGKILL)
-
-
-def until(reached: Callable[[], bool], *, limit_s: float = 240) -> None:
-    deadline = time.monotonic() + limit_s
-    while not reached():
-        assert time.monotonic() < deadline
-        time.sleep(0.5)
 
 
 def ended(client: SyncPrefectClient, run: FlowRun) -> bool:

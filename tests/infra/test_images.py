@@ -10,6 +10,7 @@ import yaml
 from prefect.utilities.templating import apply_values
 
 from flows import sync
+from tests.conftest import git as git_of
 from tests.infra.conftest import ROOT
 
 IMAGES = ROOT / "infra" / "images"
@@ -71,8 +72,7 @@ def test_the_workspace_is_a_clone_that_can_pull_commit_and_push(tmp_path):
     """git's user and token come from the environment at the time of use; none is in the workspace."""
     origin, workspace = tmp_path / "origin", tmp_path / "workspace"
     subprocess.run(["git", "init", "-q", "-b", "main", origin], check=True)
-    for words in (["commit", "-q", "--allow-empty", "-m", "one"],):
-        subprocess.run(["git", "-C", origin, "-c", "user.name=a", "-c", "user.email=a@b", *words], check=True)
+    git_of(origin, "commit", "-q", "--allow-empty", "-m", "one")
     programs = tmp_path / "programs"
     programs.mkdir()
     (programs / "dvc").write_text("#!/bin/sh\n")
@@ -108,8 +108,8 @@ def test_the_workspace_is_a_clone_that_can_pull_commit_and_push(tmp_path):
     git("commit", "-q", "--allow-empty", "-m", "Retrain")
     assert git("log", "-1", "--format=%an <%ae>") == "Headstart <headstart@localhost>"
     (origin / "new").touch()
-    for words in (["add", "new"], ["commit", "-q", "-m", "two"]):
-        subprocess.run(["git", "-C", origin, "-c", "user.name=a", "-c", "user.email=a@b", *words], check=True)
+    git_of(origin, "add", "new")
+    git_of(origin, "commit", "-q", "-m", "two")
     assert "the next scheduled run takes the new commits" in prepare()
     git("reset", "-q", "--hard", "HEAD~")
     assert prepare() == "" and (workspace / "new").exists()

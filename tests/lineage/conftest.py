@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import gzip
 import json
-import os
 import shutil
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +22,7 @@ from components.pipeline.running import run_stage
 from components.pipeline.stages import STAGES
 from components.settings.loading import load_params
 from components.settings.params import Params
+from tests.conftest import dvc
 from tests.raw_data import write_raw_data
 
 ROOT = Path(__file__).parents[2]
@@ -83,15 +82,7 @@ class Project:
         self.dvc("add", "-q", "data")
 
     def dvc(self, *arguments: str) -> None:
-        path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
-        done = subprocess.run(
-            [sys.executable, "-m", "dvc", *arguments],
-            cwd=self.root,
-            env={**os.environ, "PATH": path},
-            capture_output=True,
-            text=True,
-        )
-        assert done.returncode == 0, done.stdout + done.stderr
+        dvc(self.root, *arguments)
 
     def run(self) -> None:
         """All stages of `RAN`, then the registration."""

@@ -3,5 +3,4 @@
 from tests.registry.conftest import (  # noqa: F401
     empty_database,
     finished,
-    no_server_from_the_environment,
 )

@@ -36,7 +36,6 @@ def pipeline(finished: Path, tmp_path_factory: pytest.TempPathFactory) -> Pipeli
     made = Pipeline(root)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("components.registry.contest.LATENCY_ROWS", 10)
-        patch.delenv("MLFLOW_TRACKING_URI", raising=False)
         register(made.register_job())
         promote(made.promote_job())
     return made

@@ -460,15 +460,6 @@ def test_training_that_would_not_end_in_time_leaves_the_frozen_encoder(frame, ma
     assert any("not tried" in note and "contrastive" in note for note in model.report.notes)
 
 
-# `fit` with copies and groups: folds keep them together, and the report says so.
-
-
-def chance(count: int = 30) -> pd.DataFrame:
-    rng = np.random.default_rng(0)
-    texts = [f"{' '.join(rng.choice(list('abcdefgh'), 5))} word{number}" for number in range(count)]
-    return pd.DataFrame({"text": texts, "label": rng.choice(["x", "y"], count)})
-
-
 def test_a_limit_that_is_not_reached_changes_nothing(frame, later, make_encoder, in_process):
     start = make_encoder("bert")
     limited, free = (fit(frame, start=start, minutes=minutes, folds=2, verbose=False) for minutes in (4, None))

@@ -198,18 +198,11 @@ class Pipeline:
         return load_classifier(self.out / "finetuned" / "letters" / f"ulmfit-{start}" / "classifier")
 
 
-@pytest.fixture(autouse=True)
-def no_server_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
-
-
 @pytest.fixture(scope="session")
 def empty_database(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A database with MLflow's tables, created once because the migrations take seconds."""
     path = tmp_path_factory.mktemp("mlflow") / "empty.db"
-    with pytest.MonkeyPatch.context() as patch:
-        patch.delenv("MLFLOW_TRACKING_URI", raising=False)
-        connect(RegistrySettings(tracking=f"sqlite:///{path}")).versions("any")
+    connect(RegistrySettings(tracking=f"sqlite:///{path}")).versions("any")
     return path
 
 

@@ -75,8 +75,7 @@ def test_the_cheapest_candidate_that_is_better_than_chance(
     seen: list[tuple[str, str | None]] = []
     counts: list[int] = []
 
-    def judged(by, candidate, champion, **given):
-        assert champion is None
+    def judged(by, candidate, **given):
         pair = (candidate.system, given.get("rival", ""))
         seen.append(pair)
         if pair[1] is None:
@@ -84,13 +83,13 @@ def test_the_cheapest_candidate_that_is_better_than_chance(
         return decision(verdicts.get(pair, "inconclusive"), pair[1] or "another")
 
     monkeypatch.setattr(Contest, "judge", judged)
-    monkeypatch.setattr(Contest, "recorded", lambda contest, version, champion, made, first: made())
+    monkeypatch.setattr(Contest, "recorded", lambda contest, version, made, first: made())
     state: Any = SimpleNamespace(
         decisions=(), refusal=lambda registry, version: "barred" if version.system in refused else ""
     )
     ledger: Any = SimpleNamespace(registry=None)
     contest = Contest(
-        PromotionRule(), ledger, "task", tmp_path, tmp_path, state, versions[challenger], [*versions.values()]
+        PromotionRule(), ledger, "task", tmp_path, tmp_path, state, None, versions[challenger], [*versions.values()]
     )
     against = "" if challenger == WORDS else WORDS
     verdict = verdicts.get((challenger, ""), "inconclusive")

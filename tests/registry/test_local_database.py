@@ -22,9 +22,8 @@ from tests.registry.conftest import Pipeline
 
 
 @pytest.fixture
-def promoted(pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch) -> Pipeline:
+def promoted(pipeline: Pipeline) -> Pipeline:
     """A project whose champion is a words model."""
-    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
     pipeline.write_words()
     pipeline.registered(starts=["adapted"])
     pipeline.promoted()
@@ -145,7 +144,6 @@ def test_commands_that_read_make_no_database(tmp_path, monkeypatch):
     from components.registry.explain import describe_champion, history
 
     monkeypatch.chdir(tmp_path)
-    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
     settings = RegistrySettings()
     for ask in (lambda: describe_champion(settings, "letters"), lambda: history(settings)):
         with pytest.raises(RegistryError, match="no model is registered yet; `headstart fit` trains the first one"):

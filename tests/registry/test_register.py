@@ -4,7 +4,6 @@ import json
 import os
 import re
 import shutil
-import subprocess
 from pathlib import Path
 
 import pytest
@@ -18,6 +17,7 @@ from components.pipeline.lineage.trace import _traced, tree
 from components.registry.register import Candidate, RegisterJob, candidates, read_dev_score
 from components.settings.registry import RegistrySettings
 from components.settings.systems import System
+from tests.conftest import git
 from tests.registry.conftest import Pipeline
 
 
@@ -112,10 +112,7 @@ def test_a_version_has_its_lineage_as_tags_and_datasets(pipeline):
     for name, out in (("data", {"path": "data", "md5": md5(7)}), ("datasets/domain", {"md5": md5(8)})):
         (pipeline.root / f"{name}.dvc").write_text(yaml.safe_dump({"outs": [out]}))
     for command in (["init", "-q"], ["add", "data.dvc"], ["commit", "-q", "-m", "data"], ["rev-parse", "HEAD"]):
-        identity = ("-c", "user.name=a", "-c", "user.email=a@b")
-        done = subprocess.run(
-            ["git", *identity, *command], cwd=pipeline.root, check=True, capture_output=True, text=True
-        )
+        commit = git(pipeline.root, *command).strip()
     data = {"corpus/general": Path("datasets/general"), "corpus/domain": Path("datasets/domain/a")}
     pipeline.registered(tasks=[], data=data)
     registry = pipeline.registry
@@ -126,7 +123,7 @@ def test_a_version_has_its_lineage_as_tags_and_datasets(pipeline):
     ):
         version = registry.get(f"headstart-ulmfit-{start}", "1")
         data_tag = ", ".join(map("=".join, read.items()))
-        expected = {"git_commit": done.stdout.strip(), "dvc_output": output, "data": data_tag}
+        expected = {"git_commit": commit, "dvc_output": output, "data": data_tag}
         assert {name: version.tags[name] for name in expected} == expected
         inputs = registry.client.get_run(version.run_id).inputs.dataset_inputs
         assert {entry.dataset.name: entry.dataset.digest for entry in inputs} == read

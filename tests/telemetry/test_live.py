@@ -3,7 +3,6 @@
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -23,11 +22,9 @@ ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture(scope="module")
-def database(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Registry]:
+def database(tmp_path_factory: pytest.TempPathFactory) -> Registry:
     """One database for all tests, each with an experiment of its own."""
-    with pytest.MonkeyPatch.context() as patched:
-        patched.delenv("MLFLOW_TRACKING_URI", raising=False)
-        yield connect(RegistrySettings(tracking=f"sqlite:///{tmp_path_factory.mktemp('mlflow')}/mlflow.db"))
+    return connect(RegistrySettings(tracking=f"sqlite:///{tmp_path_factory.mktemp('mlflow')}/mlflow.db"))
 
 
 class Project:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,16 +14,11 @@ from components.core.artifacts import read_manifest
 from components.core.errors import ArtifactError, DataError
 from components.data.segmenters import Segmentation
 from components.settings.tokenizer import TokenizerSettings
-from components.tokenization import KINDS, Tokenizer, load_tokenizer
+from components.tokenization import KINDS, load_tokenizer
 from components.tokenization.special import END
 from components.tokenization.store import TokenStore
 from components.tokenization.tokenize import TokenizeJob, encode_documents, tokenize
 from components.tokenization.train import TokenizerJob, fit, sample, train_tokenizer
-
-WriteCorpus = Callable[..., Path]
-
-
-MakeTokenizer = Callable[..., Tokenizer]
 
 FIRST = ["The name. The list!", "a list of names"]
 SECOND = ["the\nend"]
@@ -31,7 +26,7 @@ HELD = ["a name"]
 
 
 @pytest.fixture
-def tokenizer(make: MakeTokenizer, tmp_path: Path) -> Path:
+def tokenizer(make: Any, tmp_path: Path) -> Path:
     words = ["the", "name", "list", "a", "of", "names", ".", "!", "end"]
     make("word", words).save(tmp_path / "tokenizer")
     return tmp_path / "tokenizer"

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import pytest
 
 from components.data.segmenters import Segmentation
@@ -12,8 +10,6 @@ from components.tokenization import KINDS, Tokenizer
 from components.tokenization.special import UNK
 from components.tokenization.train import fit
 from components.tokenization.words import WordPieces, encode_words
-
-MakeTokenizer = Callable[..., Tokenizer]
 
 
 def pieces(tokenizer: Tokenizer, actual: WordPieces) -> list[str]:

@@ -19,10 +19,10 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import Annotated, Any, Literal, Self
+from typing import Any, Literal, Self
 
 import torch
-from pydantic import Field, model_validator
+from pydantic import NonNegativeInt, model_validator
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -30,8 +30,6 @@ from components.models.base import LanguageModel, ModelConfig, Rate, Size
 from components.models.layers.adaptive import TiedVocabulary
 from components.models.layers.dropout import Dropout
 from components.models.layers.linear import LayerNorm, Linear
-
-Count = Annotated[int, Field(ge=0)]
 
 #: Score of a masked key. Finite, so that a query for which all keys are masked attends to all of them instead of giving
 #: NaN (as in XLNet's code); small enough that its softmax is exactly 0 if any key is not masked.
@@ -56,10 +54,10 @@ class RelativeConfig(ModelConfig):
 
     width: Size = 256
     layers: Size = 4
-    heads: Count = 0
-    feedforward: Count = 0
-    memory: Count = 64
-    clamp: Count = 0
+    heads: NonNegativeInt = 0
+    feedforward: NonNegativeInt = 0
+    memory: NonNegativeInt = 64
+    clamp: NonNegativeInt = 0
     dropout: Rate = 0.1
     dropout_attention: Rate = 0.1
 

@@ -3,9 +3,9 @@
 Shape suffixes: B batch rows, T positions, D width, P positions with an embedding.
 """
 
-from typing import Annotated, Final, Literal, Self
+from typing import Final, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import NonNegativeInt, PositiveFloat, model_validator
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -37,12 +37,12 @@ class TransformerConfig(ModelConfig):
 
     width: Size = 256
     layers: Size = 4
-    heads: Annotated[int, Field(ge=0)] = 0
+    heads: NonNegativeInt = 0
     positions: Size = 512
     dropout: Rate = 0.1
     dropout_attention: Rate = 0.1
     activation: Activation = "gelu"
-    norm_eps: Annotated[float, Field(gt=0)] = 1e-12
+    norm_eps: PositiveFloat = 1e-12
 
     @model_validator(mode="after")
     def _heads_divide(self) -> Self:

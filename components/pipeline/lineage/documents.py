@@ -21,7 +21,7 @@ from components.data.matching import Texts, key_of
 from components.data.tasks.data import Fields, row_texts
 from components.data.tasks.examples import KIND as EXAMPLES
 from components.data.tasks.examples import read_split
-from components.pipeline.jobs import PARALLEL
+from components.pipeline.jobs import checked
 from components.pipeline.stages import STAGES
 from components.settings.params import Params
 from components.settings.tasks import SPLITS
@@ -102,9 +102,7 @@ def texts_of(params: Params, document: str, *, where: str = "") -> list[str]:
 
 def _raw_texts(params: Params, name: str, origin: Origin) -> list[str]:
     """The texts of a document as its raw file has them, cleaned."""
-    parallel = name.endswith(f"-{PARALLEL}")
-    corpus = name.removesuffix(f"-{PARALLEL}")
-    source = params.data.parallel[corpus] if parallel else params.corpora[corpus]  # type: ignore[index]
+    source = (params.corpora | checked(params, {}))[name]
     root = Path(source.path)
     path = root / origin.source if root.is_dir() else root
     if not path.is_file():

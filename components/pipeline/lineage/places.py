@@ -4,7 +4,6 @@ content, of all versions. Listings (`.dir`) stay: they hold names and digests on
 import json
 import os
 import re
-import subprocess
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +12,7 @@ from typing import Any
 import pyarrow as pa
 
 from components.core.artifacts import MANIFEST
+from components.core.commits import git
 from components.core.data_version import dvc_config, locks
 from components.core.errors import DataError
 from components.data.ingestion.documents import DROPPED
@@ -82,11 +82,7 @@ def holds(path: Path, texts: Texts) -> bool:
 
 def tracked_by_git(root: Path) -> set[Path]:
     """The files that git tracks; empty outside of a git repository."""
-    try:
-        done = subprocess.run(["git", "-C", str(root), "ls-files", "-z"], capture_output=True, timeout=60, check=True)
-    except (OSError, subprocess.SubprocessError):
-        return set()
-    return {root / name for name in done.stdout.decode().split("\0") if name}
+    return {root / name for name in (git(root, "ls-files", "-z") or "").split("\0") if name}
 
 
 def derived_outputs(changed: list[Path], *, root: Path) -> list[Path]:

@@ -14,8 +14,8 @@ from components.data.matching import Texts
 from components.pipeline.lineage.documents import Copy, holders, near_copies, texts_of
 from components.pipeline.lineage.places import Cache, Item, raw_holders
 from components.registry.explain import CLASSIFIER
-from components.registry.reading import LEDGER, Reading
-from components.registry.version import PROVENANCE, Version, numbered
+from components.registry.reading import Reading
+from components.registry.version import LEDGER, PROVENANCE, Version, numbered
 from components.settings.params import Params
 from components.settings.registry import RegistrySettings, with_models
 

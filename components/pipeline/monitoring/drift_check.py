@@ -6,12 +6,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from components.core.errors import ConfigError, DataError, RegistryError, nearest
 from components.data.formats.rows import open_rows
 from components.data.tasks.data import Fields, spaced
 from components.data.tasks.kinds import find_kind
+from components.learners.prediction import parsed_rows
 from components.registry.champion import find_champion, load_version
 from components.registry.drift.comparison import ERROR, FALSE_ALARMS, LEAST_EFFECT, ROWS, Comparison, compare, lacking
 from components.registry.drift.measurements import Measured, find_reference, measure, record_reference
@@ -79,7 +80,8 @@ def _reference(registry: Registry, version: Version, params: Params, task: str) 
 
 
 def read_inputs(file: Path, *, kind: str, columns: Mapping[str, str] | None = None) -> list[Fields]:
-    """The inputs of a file's rows; rows that cannot be read or lack a part of the input are left out.
+    """The inputs of a file's rows as `headstart predict` reads them; those that it rejects or that lack a part of the
+    input are left out.
 
     Raises:
         DataError: the file is missing, of an unknown format, lacks a column, or has no valid row.
@@ -89,23 +91,11 @@ def read_inputs(file: Path, *, kind: str, columns: Mapping[str, str] | None = No
     if unknown := sorted(set(columns or {}) - set(task_io.inputs)):
         raise ConfigError(f"the task has no input {unknown[0]!r}{nearest(unknown[0], task_io.inputs)}")
     names = {name: name for name in task_io.inputs} | dict(columns or {})
-
-    def valid() -> Iterator[Fields]:
-        table = open_rows(file, rejected=lambda error, row: None)
-        if table.fixed and (missing := [column for column in names.values() if column not in table.names]):
-            raise DataError(f"{file}: has no column {missing[0]!r}; found: {', '.join(table.names) or 'none'}")
-        for _, row in table.rows:
-            try:
-                fields = task_io.parse({name: row[column] for name, column in names.items()})
-            except (ValueError, KeyError):
-                continue
-            if fields is not None:
-                yield fields
-
-    rows = list(valid())
-    if not rows:
-        raise DataError(f"{file}: no row has the task's input ({', '.join(names.values())})")
-    return rows
+    options: dict[str, Any] = {"rejected": lambda error, row: None}
+    parsed = parsed_rows(str(file), open_rows(file, **options), task_io, names, **options)
+    if rows := [fields for _, fields in parsed if fields is not None]:
+        return rows
+    raise DataError(f"{file}: no row has the task's input ({', '.join(names.values())})")
 
 
 def publish(result: Comparison, *, out: Path, name: str) -> None:

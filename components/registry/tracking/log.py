@@ -38,8 +38,12 @@ class Log:
         with translated(self._name):
             if not self._find(create=False):
                 return {}, {}
-            data = self._client.get_run(self._run).data
-        entries = {}
+            run = self._client.get_run(self._run)
+        if run.info.lifecycle_stage != "active":
+            raise RegistryError(
+                f"{self._name}: its run was deleted in MLflow; restore it: `mlflow runs restore --run-id {self._run}`"
+            )
+        data, entries = run.data, {}
         for key in sorted(key for key in data.params if key.isdigit()):
             text = data.params[key]
             if text.startswith("@"):  # the keys of its parts
@@ -82,11 +86,6 @@ class Log:
             runs = self._client.search_runs(
                 [experiment], run_view_type=ViewType.ALL, max_results=1, order_by=["attributes.start_time ASC"]
             )
-            if runs and runs[0].info.lifecycle_stage != "active":
-                raise RegistryError(
-                    f"{self._name}: its run was deleted in MLflow; restore it: `mlflow runs restore --run-id "
-                    f"{runs[0].info.run_id}`"
-                )
             if runs:
                 self._run = runs[0].info.run_id
                 return True

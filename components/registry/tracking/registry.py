@@ -25,7 +25,7 @@ from components.core.measurements import Point, run_id
 from components.data.tasks.task_io import TEXT_EXAMPLES, TaskIO
 from components.registry.tracking.connection import as_default, is_unanswered, probe, translated
 from components.registry.tracking.log import Log
-from components.registry.version import PREFIX, PROVENANCE, Version, numbered
+from components.registry.version import LEDGER, PREFIX, PROVENANCE, Version, numbered
 from components.settings.registry import SQLITE, RegistrySettings, located
 
 if TYPE_CHECKING:
@@ -81,24 +81,19 @@ def signature(form: TaskIO | None) -> ModelSignature:
     from mlflow.types import ColSpec, DataType, Schema
     from mlflow.types.schema import Array, Map, Object, Property
 
-    span = [Property(name, DataType.long) for name in ("start", "end")]
-    span += [Property(name, DataType.string) for name in ("type", "text")]
+    text, number, integer = DataType.string, DataType.double, DataType.long
+    fields = {"start": integer, "end": integer, "type": text, "text": text}
     types = {
-        "text": DataType.string,
-        "texts": Array(DataType.string),
-        "number": DataType.double,
-        "integer": DataType.long,
-        "shares": Map(DataType.double),
-        "spans": Array(Object(span)),
-        "vector": Array(DataType.double),
+        "text": text,
+        "texts": Array(text),
+        "number": number,
+        "integer": integer,
+        "shares": Map(number),
+        "spans": Array(Object([Property(*field) for field in fields.items()])),
+        "vector": Array(number),
     }
-
-    def schema(columns: Mapping[str, str]) -> Schema:
-        return Schema([ColSpec(types[value], name) for name, value in columns.items()])
-
-    if form is None:
-        return ModelSignature(inputs=schema({"text": "text"}), outputs=schema({"embedding": "vector"}))
-    return ModelSignature(inputs=schema(form.inputs), outputs=schema(form.outputs))
+    sides = (form.inputs, form.outputs) if form else ({"text": "text"}, {"embedding": "vector"})
+    return ModelSignature(*(Schema([ColSpec(types[of], name) for name, of in side.items()]) for side in sides))
 
 
 #: Value of the tag `stage` of the run of a retraining, and MLflow's tag of a nested run.
@@ -169,12 +164,11 @@ class Registry:
         #: The tracking URI as set, without a password, for messages and records.
         self.address = address
         self.settings = settings
+        #: The entries of `components.registry.ledger`.
+        self.log = Log(self, LEDGER)
 
-    def log(self, name: str) -> Log:
-        return Log(self, name)
-
-    def read_log(self, name: str) -> tuple[dict[int, str], dict[str, str]]:
-        return self.log(name).read()
+    def read_log(self) -> tuple[dict[int, str], dict[str, str]]:
+        return self.log.read()
 
     def _ask(self, what: str, method: str, *arguments: Any, missing: Any = ERROR, **options: Any) -> Any:
         """The answer of MLflow's client; `missing`: in place of an error about something that does not exist."""

@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Literal
 
 from flows.processes import end, having, orphans
+from tests.conftest import git
 
 TASK = "faults"
 LABELS = ("fire", "water", "wind")
@@ -281,8 +282,7 @@ def make(root: Path, *, variables: Mapping[str, str], launcher: str = "local") -
     project = Project(root, dict(variables))
     project.headstart("dvc")
     for arguments in (["init", "-q", "-b", "main"], ["add", "."], ["commit", "-q", "-m", "a fault"]):
-        who = ["-c", "user.name=faults", "-c", "user.email=faults@example.org", "-c", "commit.gpgsign=false"]
-        subprocess.run(["git", *who, *arguments], cwd=root, check=True, capture_output=True, timeout=600)
+        git(root, *arguments)
     return project
 
 
