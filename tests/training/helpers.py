@@ -110,6 +110,10 @@ class PairStore(MemoryStore):
         return self.stream[self.offsets[:-1]].tolist()
 
 
+#: Pairs of pieces below 20: a source and a target of different lengths, and an empty target.
+PAIRS = [([7, 8, 9, 10], [11, 12]), ([5], [6, 7, 8, 9, 10, 11]), ([12, 13], []), ([19, 5, 6], [14])]
+
+
 def numbered_pairs(pairs: int = 40) -> PairStore:
     """Sources of 2 to 11 pieces with distinct numbers; a target contains every second piece of its source."""
     pieces = iter(range(5, 5 + 12 * pairs))
