@@ -6,8 +6,10 @@ from collections.abc import Iterable
 from typing import Any
 
 from components.data.segmenters import Segmentation
+from components.settings.tokenizer import TokenizerSettings
 from components.tokenization import KINDS, Tokenizer
 from components.tokenization.special import SPECIAL_PIECES
+from components.tokenization.train import fit
 from components.tokenization.unigram import WORDS, normalization
 
 
@@ -26,4 +28,14 @@ def make_tokenizer(
     unigram = {"scores": [-1.0] * len(names), "normalizer": normalization(lowercase=lowercase), "pre_tokenizer": WORDS}
     options = {"char": {}, "bpe": {"merges": []}, "unigram": unigram}.get(kind, words) | more
     tokenizer: Tokenizer = KINDS[kind](names, segmentation=Segmentation(segmenter), **options)
+    return tokenizer
+
+
+def learn(texts: Iterable[str], kind: str, *, segmenter: str = "none", **settings: Any) -> Any:
+    """A tokenizer that is learned from texts with these settings of its kind."""
+    segmentation = Segmentation(segmenter)
+    separator = KINDS[kind].separator if KINDS[kind].segmented else ""
+    sample = [segmentation.spaced(text, separator) for text in texts]
+    chosen = TokenizerSettings.model_validate({kind: settings})
+    tokenizer: Tokenizer = fit(sample, kind=kind, settings=chosen, segmentation=segmentation)
     return tokenizer

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -19,16 +20,18 @@ from components.settings.cluster import ClusterSettings
 
 
 class ByLength:
-    """Predicts "short" with confidence 0.75 for texts of up to three characters, "long" with 1.0 for others."""
+    """Predicts "short" with confidence 0.75 for texts of up to three characters, "long" with 1.0 for others; a batch
+    takes `seconds`."""
 
-    kind = "classification"
     labels = ("short", "long")
 
-    def __init__(self) -> None:
+    def __init__(self, kind: str = "classification", *, seconds: float = 0) -> None:
+        self.kind, self.seconds = kind, seconds
         self.batches: list[list[str]] = []
 
     def answer(self, rows: Sequence[Fields], batch_size: int = 64) -> list[np.ndarray]:
         self.batches.append([text for (text,) in rows])
+        time.sleep(self.seconds)
         return [np.array([0.75, 0.25] if len(text) <= 3 else [0.0, 1.0], dtype=np.float32) for (text,) in rows]
 
 

@@ -210,12 +210,7 @@ KINDS = [
 def test_files_of_every_kind_of_task(tmp_path, model, rows, asked, answer, suffix):
     model.rows.clear()
     source, output = tmp_path / f"in{suffix}", tmp_path / f"out{suffix}"
-    if suffix == ".parquet":
-        pq.write_table(pa.Table.from_pylist(rows), source)
-    else:
-        source.write_text("".join(json.dumps(row) + "\n" for row in rows))
-
-    assert predict_file(source, output=output, classifier=model) == Predicted(len(rows), len(rows) - 1)
+    assert predict_file(write(source, rows), output=output, classifier=model) == Predicted(len(rows), len(rows) - 1)
     assert model.rows == asked
     result = read(output)
     assert result[0] == rows[0] | answer

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import csv
 import json
 import math
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import pytest
@@ -18,7 +16,6 @@ from components.cluster.distributed import Worker
 from components.core.artifacts import read_manifest
 from components.core.errors import ArtifactError, ConfigError, TrainingError
 from components.core.measurements import FILE, Lines, points_of
-from components.learners.finetuning.fit import Fit, load_initial_encoder
 from components.models import FAMILIES
 from components.models.encoder import load_encoder
 from components.settings.cluster import ClusterSettings
@@ -37,7 +34,17 @@ from components.training.pretraining.language_model import (
 )
 from components.training.pretraining.pretrain import ScratchJob, pretrain, published_training, scratch
 from components.training.pretraining.samplers import training_sampler
-from tests.training.helpers import lm_settings, pretrain_job, run_with_kills, same_bits, tokenizer_of, weights
+from tests.training.helpers import (
+    curve_of,
+    drawn_encoder,
+    lm_settings,
+    metrics_of,
+    pretrain_job,
+    run_with_kills,
+    same_bits,
+    tokenizer_of,
+    weights,
+)
 
 LONG = lm_settings(tokens=4 * 8 * 20)
 
@@ -61,7 +68,7 @@ def test_killed_runs_end_bit_identical(inputs, tmp_path, family, sizes):
     assert same_bits(weights(unbroken), weights(job.output))
     # The metrics are equal, too, except for times.
     timed = {"seconds", "tokens_per_second"}
-    first, second = (json.loads((output / "metrics.json").read_text()) for output in (unbroken, job.output))
+    first, second = (metrics_of(output) for output in (unbroken, job.output))
     assert {key: first[key] for key in first.keys() - timed} == {key: second[key] for key in second.keys() - timed}
     assert not any((tmp_path / "killed" / "checkpoints").iterdir())
 
@@ -88,7 +95,7 @@ def test_the_encoder_and_its_metrics(inputs, tmp_path):
     facts = read_manifest(job.output, kind="encoder").facts
     assert facts["tokens"] == read_manifest(job.tokens).digest
     assert facts["parent"] is None
-    metrics = json.loads((job.output / "metrics.json").read_text())
+    metrics = metrics_of(job.output)
     assert metrics["parameters"] == sum(tensor.numel() for tensor in weights(job.output).values())
     assert metrics["steps"] == 150
     assert metrics["tokens"] == 4 * 8 * 150
@@ -96,15 +103,14 @@ def test_the_encoder_and_its_metrics(inputs, tmp_path):
     assert metrics["perplexity"] == pytest.approx(math.exp(metrics["loss"]))
     assert metrics["loss"] < metrics["before_loss"]
     # The loss per word and per character is the loss per piece times pieces / words and pieces / characters.
-    counts = json.loads((job.tokens / "metrics.json").read_text())["heldout"]
+    counts = metrics_of(job.tokens)["heldout"]
     assert metrics["perplexity_per_word"] == pytest.approx(
         math.exp(metrics["loss"] * counts["tokens"] / counts["words"])
     )
     assert metrics["bits_per_character"] == pytest.approx(
         metrics["loss"] * counts["tokens"] / counts["chars"] / math.log(2)
     )
-    with (job.output / "curve.csv").open() as file:
-        rows = list(csv.DictReader(file))
+    rows = curve_of(job.output)
     assert len(rows) == 20
     assert int(rows[-1]["step"]) == 150
     assert float(rows[-1]["heldout"]) < float(rows[0]["heldout"])
@@ -123,8 +129,7 @@ def test_measurements_for_monitoring(inputs, tmp_path, monkeypatch):
         curves.setdefault(point.key, {})[point.step] = point.value
     assert curves.keys() == {"loss", "rate", "gradient_norm", "tokens_per_second", "heldout_loss"}
     assert list(curves["loss"]) == list(range(1, 21))
-    with (output / "curve.csv").open() as written:
-        rows = list(csv.DictReader(written))
+    rows = curve_of(output)
     assert curves["heldout_loss"] == {int(row["step"]): float(row["heldout"]) for row in rows}
     assert {step: curves["rate"][step] for step in curves["heldout_loss"]} == {
         int(row["step"]): float(row["rate"]) for row in rows
@@ -292,24 +297,18 @@ def test_models_without_language_modelling_have_the_vectors_of_the_text(inputs, 
     assert static is not None and expected is not None and expected.abs().sum() > 0
     assert torch.equal(static, expected), "the same channel"
     assert not torch.equal(random.model.piece_embedding(), first.piece_embedding()), "all other weights are random"
-    spec = SimpleNamespace(seed=1, job=SimpleNamespace(encoder=job.output), settings=SimpleNamespace(dropout=1.0))
-    drawn = load_initial_encoder(cast(Fit, spec))[0]
+    drawn = drawn_encoder(job.output)
     assert torch.equal(drawn.static_vectors(), expected), "of every seed of fine-tuning"
     assert not torch.equal(drawn.piece_embedding(), random.model.piece_embedding())
 
 
-def timed(seconds: float) -> LanguageModelTraining:
-    return LanguageModelTraining.model_validate(
-        {**lm_settings().model_dump(), "tokens": None, "seconds": seconds, "rate": 0.01}
-    )
-
-
 def test_a_budget_of_seconds_becomes_steps_once(inputs, tmp_path, monkeypatch):
-    job = pretrain_job(inputs, "ulmfit", tmp_path, training=timed(1000.0))
+    job = pretrain_job(inputs, "ulmfit", tmp_path, training=lm_settings(tokens=None, seconds=1000.0))
     run = LanguageModelRun(
         name="run", family="ulmfit", model=job.model, tokens=job.tokens, tokenizer=job.tokenizer,
         training=job.training, storage=str(tmp_path / "checkpoints"), key="run", checkpoint_seconds=1e-9,
     )  # fmt: skip
+    assert launch._key(run) == launch._key(run.model_copy(update={"checkpoint_seconds": 5}))
     published: list[float] = []
     monkeypatch.setattr(language_model, "_steps_in_time", lambda *_: 5)
     real = language_model.train
@@ -338,14 +337,14 @@ def test_a_budget_of_seconds_becomes_steps_once(inputs, tmp_path, monkeypatch):
     [({"tokens": 10**9}, 0.1), ({"tokens": 10**9}, 1.1), ({"tokens": None, "seconds": 1e6}, 0.1)],
 )
 def test_passes_bound_the_budget(inputs, tmp_path, budget, passes):
-    training = LanguageModelTraining.model_validate({**lm_settings().model_dump(), **budget, "passes": passes})
+    training = lm_settings(**budget, passes=passes)
     job = pretrain_job(inputs, "word2vec", tmp_path, training=training)
-    metrics = json.loads((pretrain(job) / "metrics.json").read_text())
+    metrics = metrics_of(pretrain(job))
     assert metrics["steps"] == round(passes * TokenStore(job.tokens, "train").tokens / (4 * 8))
     # A smaller budget is not bounded.
     small = training.model_copy(update={"tokens": 4 * 8, "seconds": None})
     job = pretrain_job(inputs, "word2vec", tmp_path / "small", training=small)
-    assert json.loads((pretrain(job) / "metrics.json").read_text())["steps"] == 1
+    assert metrics_of(pretrain(job))["steps"] == 1
 
 
 def test_overfitting_is_reported(inputs, tmp_path, capsys):
@@ -366,7 +365,7 @@ def test_overfitting_is_reported(inputs, tmp_path, capsys):
 @pytest.mark.parametrize("budget", [{"tokens": None}, {"tokens": 10, "seconds": 1.0}])
 def test_exactly_one_budget_is_required(budget):
     with pytest.raises(ValidationError, match="needs a budget: either tokens or seconds"):
-        LanguageModelTraining.model_validate({**lm_settings().model_dump(), **budget})
+        lm_settings(**budget)
 
 
 @pytest.fixture
@@ -394,10 +393,10 @@ def test_a_published_model_replaces_pretraining(inputs, tmp_path, published):
     assert encoder.trained and encoder.family == "bert"
     facts = read_manifest(job.output, kind="encoder").facts
     assert (facts["source_digest"], facts["parent"]) == (digest, None)
-    with (job.output / "curve.csv").open() as file:
-        assert list(csv.reader(file)) == [["step", "tokens", "seconds", "loss", "heldout", "rate", "gradient_norm"]]
+    written = (job.output / "curve.csv").read_text()
+    assert written.splitlines() == ["step,tokens,seconds,loss,heldout,rate,gradient_norm"]
     # The report reads the same files as of a trained encoder.
-    metrics = json.loads((job.output / "metrics.json").read_text())
+    metrics = metrics_of(job.output)
     assert metrics["parameters"] > 1000
     assert [metrics[key] for key in ("tokens", "seconds", "tokens_per_second", "precision")] == [0, 0, 0, "float32"]
     # From scratch: the same sizes with the domain's vocabulary.
@@ -447,22 +446,14 @@ def test_a_published_model_that_differs_from_its_settings(inputs, tmp_path, publ
     assert not job.output.exists()
 
 
-def test_the_interval_of_checkpoints_does_not_change_the_key(inputs):
-    folders = {name: inputs / name / "general-wordpiece" for name in ("tokens", "tokenizer")}
-    run = LanguageModelRun(name="run", family="ulmfit", training=lm_settings(), **folders)
-    other = run.model_copy(update={"checkpoint_seconds": 1e-9})
-    assert launch._key(run) == launch._key(other)
-
-
 def test_perplexity_is_measured_on_as_much_held_out_text_as_the_settings_say(inputs, tmp_path):
     """With little text, in fewer rows of the curve."""
     numbers = {}
     for heldout in (64, 32_768):
         training = lm_settings(tokens=4 * 8 * 60, rate=0.01, heldout=heldout)
         output = pretrain(pretrain_job(inputs, "ulmfit", tmp_path / str(heldout), training=training))
-        metrics = json.loads((output / "metrics.json").read_text())
-        with (output / "curve.csv").open() as file:
-            measured = [row["heldout"] != "" for row in csv.DictReader(file)]
+        metrics = metrics_of(output)
+        measured = [row["heldout"] != "" for row in curve_of(output)]
         numbers[heldout] = metrics["pieces"], len(measured), sum(measured)
     assert numbers[64] == (64, 20, 0), "the curve would take more text than both measurements"
     assert numbers[32_768][0] > 64 and numbers[32_768][1:] == (20, 20)

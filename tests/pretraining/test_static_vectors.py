@@ -1,9 +1,5 @@
 """Static vectors beside trained embeddings or states, from the text or from a file."""
 
-import json
-from types import SimpleNamespace
-from typing import cast
-
 import numpy as np
 import pytest
 import torch
@@ -11,7 +7,6 @@ import torch
 from components.core.artifacts import digest_files, read_manifest
 from components.core.errors import ConfigError
 from components.interchange.vectors import write_vectors
-from components.learners.finetuning.fit import Fit, load_initial_encoder
 from components.models import FAMILIES
 from components.models.encoder import build_model, load_encoder
 from components.models.layers.text_words import packed
@@ -21,7 +16,7 @@ from components.tokenization.store import TokenStore
 from components.training.pretraining.adapt import adapt
 from components.training.pretraining.pretrain import ScratchJob, pretrain, scratch
 from components.training.pretraining.word_vectors import TextVectors
-from tests.training.helpers import adapt_job, lm_settings, pretrain_job, weights
+from tests.training.helpers import adapt_job, drawn_encoder, lm_settings, metrics_of, pretrain_job, weights
 
 TINY = dict(FAMILIES["ulmfit"].tiny)
 
@@ -91,10 +86,9 @@ def test_a_file_fills_the_channel_of_every_start(inputs, tmp_path, family):
             assert torch.equal(words, packed(["the", "river", "bucket", "", ""])), "the long word has no row"
         assert table.tolist() == expected and table.any()
         assert read_manifest(output).facts["vectors"] == given["vectors_digest"]
-        metrics = json.loads((output / "metrics.json").read_text())
+        metrics = metrics_of(output)
         assert 0 < metrics["vectors_pieces"] < 1 and 0 < metrics["vectors_occurrences"] < 1
-    spec = SimpleNamespace(seed=1, job=SimpleNamespace(encoder=random.output), settings=SimpleNamespace(dropout=1.0))
-    drawn = load_initial_encoder(cast(Fit, spec))[0]
+    drawn = drawn_encoder(random.output)
     assert torch.equal(drawn.static_vectors(), table)
     assert words is None or torch.equal(drawn.static_words(), words)
 

@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import pytest
 
 from components.tokenization import Tokenizer
-
-MakeTokenizer = Callable[..., Tokenizer]
 
 
 def cut(tokenizer: Tokenizer, text: str) -> list[str]:

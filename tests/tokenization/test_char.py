@@ -2,18 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import pytest
 
 from components.core.errors import DataError
 from components.data.segmenters import Segmentation
 from components.settings.tokenizer import CharSettings
-from components.tokenization import Tokenizer
 from components.tokenization.char import train_char
-
-MakeTokenizer = Callable[..., Tokenizer]
-
 
 NONE = Segmentation("none")
 

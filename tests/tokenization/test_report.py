@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from components.tokenization import Tokenizer
 from components.tokenization.train import count_words, report_on_words, script_of
-
-MakeTokenizer = Callable[..., Tokenizer]
 
 
 def report_of(tokenizer: Tokenizer, texts: list[str]) -> dict[str, Any]:

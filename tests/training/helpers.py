@@ -2,24 +2,29 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import multiprocessing
 import os
 import signal
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import numpy as np
 import pytest
 import torch
+import torch.distributed as dist
 from numpy.typing import NDArray
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from components.cluster.distributed import Worker, World
 from components.data.ingestion.stage import IngestJob, ingest
+from components.learners.finetuning.fit import Fit, load_initial_encoder
 from components.models import FAMILIES
 from components.models.base import Batch, Carry, Losses
 from components.settings.cluster import ClusterSettings
@@ -254,6 +259,32 @@ def adapt_job(inputs: Path, family: str, pretrained: Path, output: Path, **chang
         "cluster": ClusterSettings(launcher="local", storage=str(output / "checkpoints"), checkpoint_seconds=1e-9),
     }
     return AdaptJob.model_validate(values | changes)
+
+
+def metrics_of(output: Path) -> dict[str, Any]:
+    """The metrics of an output directory."""
+    return json.loads((output / "metrics.json").read_text())
+
+
+def curve_of(output: Path) -> list[dict[str, str]]:
+    """The rows of the curve of an encoder directory."""
+    with (output / "curve.csv").open() as file:
+        return list(csv.DictReader(file))
+
+
+def drawn_encoder(encoder: Path) -> Any:
+    """The random model of a seed of fine-tuning, from the output of the stage `scratch`."""
+    spec = SimpleNamespace(seed=1, job=SimpleNamespace(encoder=encoder), settings=SimpleNamespace(dropout=1.0))
+    return load_initial_encoder(cast(Fit, spec))[0]
+
+
+@contextmanager
+def one_of_two(rank: int, folder: Path) -> Iterator[World]:
+    """A block in which this process is one of two workers, which meet in `folder`."""
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo", init_method=f"file://{folder}/meet", rank=rank, world_size=2)
+    yield World(rank, 2)
+    dist.destroy_process_group()
 
 
 def weights(encoder: Path) -> dict[str, Tensor]:

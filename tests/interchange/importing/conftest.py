@@ -111,6 +111,12 @@ def write_neox(folder: Path) -> int:
     return len(learned) + len(added)
 
 
+def change(folder: Path, name: str = "config.json", /, **values: object) -> None:
+    """Set keys of a JSON file of a folder."""
+    path = folder / name
+    path.write_text(json.dumps(json.loads(path.read_text()) | values))
+
+
 def names_of(*pieces: str) -> dict[str, str]:
     """The names of the special pieces in tokenizer_config.json."""
     return {f"{role}_token": piece for role, piece in zip(("pad", "unk", "cls", "sep", "mask"), pieces, strict=True)}

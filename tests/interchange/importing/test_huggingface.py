@@ -27,7 +27,7 @@ from components.tokenization import load_tokenizer
 from components.tokenization.published import Vocabulary, read_vocabulary
 from components.tokenization.special import FIRST_ORDINARY, SPECIAL_PIECES
 from headstart.fitting import finetuning_of
-from tests.interchange.importing.conftest import TEXTS
+from tests.interchange.importing.conftest import TEXTS, change
 from tests.interchange.importing.conftest import write_tokenizer as write_tokenizer_files
 from tests.tokenization.test_bpe import texts
 
@@ -188,11 +188,6 @@ def test_the_digest_covers_all_files_that_are_read(save_folder):
     (folder / "config.json").write_text((folder / "config.json").read_text().replace("gelu", "gelu_new"))
     with pytest.raises(ArtifactError, match=f"its digest is [0-9a-f]{{64}}, expected {digest}; it is not the model"):
         read_published(folder, digest=digest)
-
-
-def change(folder: Path, **values: object) -> None:
-    config = json.loads((folder / "config.json").read_text())
-    (folder / "config.json").write_text(json.dumps(config | values))
 
 
 @pytest.mark.parametrize(
