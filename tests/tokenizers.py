@@ -36,6 +36,6 @@ def learn(texts: Iterable[str], kind: str, *, segmenter: str = "none", **setting
     segmentation = Segmentation(segmenter)
     separator = KINDS[kind].separator if KINDS[kind].segmented else ""
     sample = [segmentation.spaced(text, separator) for text in texts]
-    chosen = TokenizerSettings.model_validate({kind: settings})
+    chosen = TokenizerSettings.model_validate({kind.removeprefix("open_"): settings})
     tokenizer: Tokenizer = fit(sample, kind=kind, settings=chosen, segmentation=segmentation)
     return tokenizer

@@ -221,14 +221,19 @@ class _Uninitialised(TorchFunctionMode):
         return function(*arguments, **options)
 
 
+def empty_model(family: str, **options: Any) -> LanguageModel:
+    """`build_model` on the meta device, for weights of a file."""
+    with torch.device("meta"), _Uninitialised():
+        return build_model(family, **options)
+
+
 def _empty_model(directory: Path, family: str, sizes: Mapping[str, Any]) -> LanguageModel:
     settings = {name: value for name, value in sizes.items() if name != "vocabulary"}
     try:
         for name in REMOVED.keys() & settings.keys() - family_named(family).config.model_fields.keys():
             if (value := settings.pop(name)) != REMOVED[name]:
                 raise ConfigError(f"model.{name}: {value} is an option of an earlier version; train the model again")
-        with torch.device("meta"), _Uninitialised():
-            return build_model(family, vocabulary=sizes["vocabulary"], settings=settings)
+        return empty_model(family, vocabulary=sizes["vocabulary"], settings=settings)
     except ConfigError as error:
         raise ArtifactError(f"{directory / CONFIG}: {error}") from error
 

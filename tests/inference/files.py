@@ -12,7 +12,9 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+import pytest
 
+from components.core.errors import DataError
 from components.data.tasks.data import Fields
 from components.learners.prediction import Classifier, Predicted
 from components.serving.parts import LoadableModel, PartOptions, predict_parts
@@ -52,6 +54,12 @@ def predict_file(
         **more,
     )
     return predict_parts(source, output, model=LoadableModel(lambda: classifier, classifier.kind, ""), options=options)
+
+
+def refused(source: Path, output: Path, message: str, *, error: type[Exception] = DataError, **more: Any) -> None:
+    """`predict_file` raises this error."""
+    with pytest.raises(error, match=message):
+        predict_file(source, output=output, **{"classifier": ByLength()} | more)
 
 
 ROWS = [

@@ -16,14 +16,14 @@ import pyarrow.parquet as pq
 import pytest
 
 from components.cluster import ray_cluster
-from components.core.errors import ArtifactError, DataError
+from components.core.errors import ArtifactError
 from components.data.formats.rows import open_rows
 from components.data.formats.stored import open_stored, store
 from components.learners.prediction import Classifier, Predicted
 from components.serving import parts
 from components.serving.parts import LoadableModel, PartOptions, predict_parts
 from components.settings.cluster import ClusterSettings
-from tests.inference.files import ByLength, names, predict_file
+from tests.inference.files import ByLength, names, predict_file, refused
 
 ROWS = 60
 
@@ -164,7 +164,7 @@ def test_a_file_without_rows(tmp_path, cluster):
 def run_and_kill(source: Path, output: Path, *, workers: int, after: int) -> None:
     """Start a prediction in another process and kill it when `after` parts are finished."""
     script = (
-        "import sys; from pathlib import Path; from tests.inference.test_parts import *\n"
+        "import sys; from functools import partial; from tests.inference.test_parts import *\n"
         "source, output, workers = sys.argv[1:]\n"
         "cluster, load = ClusterSettings(launcher='local', storage='store'), partial(ByLength, seconds=0.1)\n"
         "if __name__ == '__main__':\n"
@@ -286,8 +286,6 @@ def test_folders_and_members_are_predicted(tmp_path):
     for member in ("train", "test"):
         predict_file(Path(f"{tmp_path}/in.json#{member}"), output=tmp_path / f"{member}.csv", classifier=ByLength())
     assert (tmp_path / "test.csv").read_text() == "text,prediction,confidence\na long one,long,1.0\n"
-    with pytest.raises(DataError, match="none: does not exist"):
-        predict_file(tmp_path / "none", output=tmp_path / "o.csv", classifier=ByLength())
+    refused(tmp_path / "none", tmp_path / "o.csv", "none: does not exist")
     (tmp_path / "empty").mkdir()
-    with pytest.raises(DataError, match="empty: is empty"):
-        predict_file(tmp_path / "empty", output=tmp_path / "o.csv", classifier=ByLength())
+    refused(tmp_path / "empty", tmp_path / "o.csv", "empty: is empty")

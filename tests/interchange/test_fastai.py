@@ -167,23 +167,23 @@ def changed(name: str, change: Callable[[Tensor], Tensor]) -> Callable[[State], 
     ("damage", "message"),
     [
         (without("0.encoder.weight"), "there is no tensor 0.encoder.weight"),
-        (without("0.rnns.1.module.bias_ih_l0"), "missing 0.rnns.1.bias_ih_l0"),
+        (without("0.rnns.1.module.bias_ih_l0"), "the weights do not fit each other: missing rnns.1.bias_ih_l0"),
         (
             changed("0.rnns.0.module.weight_ih_l0", lambda t: t[:, 1:]),
-            r"0.rnns.0.weight_ih_l0 is \(40, 5\), expected \(40, 6\)",
+            r"rnns.0.weight_ih_l0 is \(40, 5\), expected \(40, 6\)",
         ),
-        (changed("1.decoder.bias", lambda t: t[1:]), r"1.decoder.bias is \(10,\)"),
+        (changed("1.decoder.bias", lambda t: t[1:]), r"decoder.bias is \(10,\)"),
         (
             changed("1.decoder.weight", lambda t: t + 1),
-            "decoder.weight differs from the embedding; only a tied softmax",
+            "decoder.weight differs from encoder.weight: untied output layers are not supported",
         ),
         (
             lambda state: state.update({"0.rnns.0.module.weight_ih_l0_reverse": torch.zeros(1)}),
-            "surplus rnns.0.module.weight_ih_l0_reverse",
+            "surplus rnns.0.weight_ih_l0_reverse",
         ),
         (
             lambda state: [state.pop(name) for name in list(state) if name.startswith("0.rnns.1.")],
-            r"found LSTM layers \[0, 2\]",
+            "missing rnns.1.weight_hh_l0; .*surplus rnns.2.weight_hh_l0",
         ),
     ],
 )

@@ -13,9 +13,17 @@ from components.tokenization import load_tokenizer, overlap
 from components.tokenization.store import TokenStore
 from components.training.pretraining.adapt import adapt
 from components.training.pretraining.language_model import parameter_groups
-from components.training.pretraining.pretrain import pretrain
 from components.training.pretraining.samplers import sampler_for
-from tests.training.helpers import adapt_job, lm_settings, metrics_of, pretrain_job, run_interrupted, same_bits, weights
+from tests.training.helpers import (
+    adapt_job,
+    lm_settings,
+    metrics_of,
+    pretrained_by,
+    run_interrupted,
+    same_bits,
+    text_of,
+    weights,
+)
 
 
 class Pretrained(dict[str, Path]):
@@ -25,7 +33,7 @@ class Pretrained(dict[str, Path]):
         self.inputs, self.folder = inputs, folder
 
     def __missing__(self, family: str) -> Path:
-        self[family] = pretrain(pretrain_job(self.inputs, family, self.folder / family))
+        self[family] = pretrained_by(self.inputs, family, self.folder / family)
         return self[family]
 
 
@@ -86,7 +94,7 @@ def test_epochs_override_the_budget(inputs, pretrained, tmp_path):
 
 def test_perplexity_before_and_after(inputs, tmp_path):
     longer = lm_settings(tokens=4 * 8 * 150, rate=0.05)
-    pretrained = pretrain(pretrain_job(inputs, "ulmfit", tmp_path, training=longer))
+    pretrained = pretrained_by(inputs, "ulmfit", tmp_path, training=longer)
     before = metrics_of(pretrained)
     job = adapt_job(inputs, "ulmfit", pretrained, tmp_path, training=longer)
     metrics = metrics_of(adapt(job))
@@ -101,7 +109,7 @@ def test_perplexity_before_and_after(inputs, tmp_path):
 )
 def test_a_translation_model_is_adapted_to_the_domains_pairs(inputs, family, rate, tmp_path):
     longer = lm_settings(tokens=4 * 8 * 60, rate=rate)
-    pretrained = pretrain(pretrain_job(inputs, family, tmp_path, training=longer))
+    pretrained = pretrained_by(inputs, family, tmp_path, training=longer)
     before = metrics_of(pretrained)
     # A target has seven words and END; the perplexity is that of the target's pieces, not the source's.
     held = metrics_of(inputs / "tokens" / "general-parallel")["heldout"]
@@ -133,11 +141,8 @@ def test_a_published_model_is_adapted_to_the_domain(inputs, pretrained, tmp_path
     from components.interchange.importing import import_encoder
     from components.registry.exports.champion import export_encoder
 
-    domain = pretrain_job(
-        inputs, "bert", tmp_path / "domain", tokens=inputs / "tokens" / "domain-wordpiece",
-        tokenizer=inputs / "tokenizer" / "domain-wordpiece",
-    )  # fmt: skip
-    export_encoder(pretrain(domain), output=tmp_path / "published")
+    domain = pretrained_by(inputs, "bert", tmp_path / "domain", **text_of(inputs, "domain", "wordpiece"))
+    export_encoder(domain, output=tmp_path / "published")
     import_encoder(tmp_path / "published", output=tmp_path / "imported")
     imported = load_encoder(tmp_path / "imported")
     assert imported.tokenizer.frequencies is None

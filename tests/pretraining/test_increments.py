@@ -20,12 +20,11 @@ from components.training.pretraining import adapt as stage
 from components.training.pretraining import increments
 from components.training.pretraining.adapt import AdaptJob, adapt
 from components.training.pretraining.increments import IncrementText
-from components.training.pretraining.pretrain import pretrain
 from tests.training.helpers import (
     adapt_job,
     lm_settings,
     metrics_of,
-    pretrain_job,
+    pretrained_by,
     run_interrupted,
     same_bits,
     tokenizer_of,
@@ -75,7 +74,7 @@ def _any_loss(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def started(inputs: Path, corpus: Growing, family: str = "ulmfit", **changes: Any) -> AdaptJob:
     """A job whose first run is done."""
-    pretrained = pretrain(pretrain_job(inputs, family, corpus.folder))
+    pretrained = pretrained_by(inputs, family, corpus.folder)
     values = {"tokens": corpus.add(family), "training": LONG, "increment": IncrementSettings()}
     job = adapt_job(inputs, family, pretrained, corpus.folder, **values | changes)
     adapt(job)
@@ -164,7 +163,7 @@ def test_a_rebuild_equals_a_first_run(inputs, corpus, tmp_path):
 
 def test_a_rebuild_of_all_stages_equals_a_run_in_an_empty_folder(inputs, tmp_path, monkeypatch):
     monkeypatch.setattr("components.tokenization.train.NEW_WORDS", 5)
-    pretrained = pretrain(pretrain_job(inputs, "ulmfit", tmp_path))
+    pretrained = pretrained_by(inputs, "ulmfit", tmp_path)
     settings = {"wordpiece": {"vocabulary": 50}}
 
     def run(folder, rebuild=""):

@@ -14,9 +14,18 @@ from components.models.ulmfit import AWDLSTM
 from components.tokenization.special import FIRST_ORDINARY
 from components.tokenization.store import TokenStore
 from components.training.pretraining.adapt import adapt
-from components.training.pretraining.pretrain import ScratchJob, pretrain, scratch
+from components.training.pretraining.pretrain import pretrain, scratch
 from components.training.pretraining.word_vectors import TextVectors
-from tests.training.helpers import adapt_job, drawn_encoder, lm_settings, metrics_of, pretrain_job, weights
+from tests.training.helpers import (
+    adapt_job,
+    drawn_encoder,
+    lm_settings,
+    metrics_of,
+    pretrain_job,
+    pretrained_by,
+    scratch_job,
+    weights,
+)
 
 TINY = dict(FAMILIES["ulmfit"].tiny)
 
@@ -43,7 +52,7 @@ def test_static_vectors_are_features_of_the_embedding_only():
 
 def test_adaptation_learns_those_of_the_domain(inputs, tmp_path):
     model = {**TINY, "static": 9}
-    pretrained = pretrain(pretrain_job(inputs, "ulmfit", tmp_path, model=model))
+    pretrained = pretrained_by(inputs, "ulmfit", tmp_path, model=model)
     for encoder, corpus in (
         (pretrained, "general"),
         (adapt(adapt_job(inputs, "ulmfit", pretrained, tmp_path)), "domain"),
@@ -70,10 +79,8 @@ def test_a_file_fills_the_channel_of_every_start(inputs, tmp_path, family):
     pretraining = pretrain_job(inputs, family, tmp_path, model=model, **given)
     pretrained = pretrain(pretraining)
     adaptation = adapt_job(inputs, family, pretrained, tmp_path, **given)
-    random = ScratchJob(
-        family=family, model=model, tokenizer=adaptation.tokenizer, tokens=adaptation.tokens, training=lm_settings(),
-        output=tmp_path / "scratch", **given,
-    )  # fmt: skip
+    text = {"tokenizer": adaptation.tokenizer, "tokens": adaptation.tokens, "training": lm_settings()}
+    random = scratch_job(pretraining, tmp_path / "scratch", **text, **given)
     for output in (pretrained, adapt(adaptation), scratch(random)):
         encoder = load_encoder(output)
         table, words = encoder.model.static_vectors(), encoder.model.static_words()

@@ -38,7 +38,7 @@ from components.training.loop import StepReport, TrainingState, train
 from components.training.pretraining import language_model
 from components.training.pretraining.adapt import AdaptJob
 from components.training.pretraining.language_model import LanguageModelRun, work
-from components.training.pretraining.pretrain import PretrainJob
+from components.training.pretraining.pretrain import PretrainJob, ScratchJob, pretrain
 from components.training.windows import Sampler
 
 VOCABULARY = 32
@@ -229,36 +229,50 @@ def same_bits(one: dict[str, Tensor], other: dict[str, Tensor]) -> bool:
     return one.keys() == other.keys() and all(torch.equal(one[name], other[name]) for name in one)
 
 
+def text_of(inputs: Path, corpus: str, kind: str) -> dict[str, Path]:
+    """The token shards of a corpus, and their tokenizer."""
+    return {name: inputs / name / f"{corpus}-{kind}" for name in ("tokens", "tokenizer")}
+
+
+def _values(inputs: Path, family: str, output: Path, corpus: str) -> dict[str, Any]:
+    checkpoints = ClusterSettings(launcher="local", storage=str(output / "checkpoints"), checkpoint_seconds=1e-9)
+    text = text_of(inputs, corpus, tokenizer_of(family))
+    return {"family": family, "training": lm_settings(), "cluster": checkpoints, **text}
+
+
 def pretrain_job(inputs: Path, family: str, output: Path, **changes: Any) -> PretrainJob:
     """A tiny run on the inputs of `make_inputs`, with its checkpoints next to its output."""
-    kind, model = tokenizer_of(family), dict(FAMILIES[family].tiny)
-    values = {
-        "family": family,
-        "model": model,
-        "tokens": inputs / "tokens" / f"general-{kind}",
-        "tokenizer": inputs / "tokenizer" / f"general-{kind}",
-        "output": output / "pretrained",
-        "training": lm_settings(),
-        "cluster": ClusterSettings(launcher="local", storage=str(output / "checkpoints"), checkpoint_seconds=1e-9),
-    }
-    return PretrainJob.model_validate(values | changes)
+    given = {"model": dict(FAMILIES[family].tiny), "output": output / "pretrained"}
+    return PretrainJob.model_validate(_values(inputs, family, output, "general") | given | changes)
+
+
+def pretrained_by(inputs: Path, family: str, output: Path, **changes: Any) -> Path:
+    """The encoder directory of `pretrain_job`."""
+    return pretrain(pretrain_job(inputs, family, output, **changes))
+
+
+def run_of(job: PretrainJob | ScratchJob, **changes: Any) -> LanguageModelRun:
+    """The run of a job."""
+    shared = {name: getattr(job, name) for name in ("family", "model", "tokens", "tokenizer", "training")}
+    return LanguageModelRun.model_validate({"name": "run", **shared, **changes})
+
+
+def scratch_job(job: PretrainJob, output: Path, **changes: Any) -> ScratchJob:
+    """The model of another job without language modelling."""
+    shared = {name: getattr(job, name) for name in ("family", "model", "tokenizer")}
+    return ScratchJob.model_validate({**shared, "output": output, **changes})
 
 
 def adapt_job(inputs: Path, family: str, pretrained: Path, output: Path, **changes: Any) -> AdaptJob:
     """A tiny adaptation run with a change of vocabulary."""
     kind = tokenizer_of(family)
-    values = {
-        "family": family,
+    given = {
         "pretrained": pretrained,
-        "tokens": inputs / "tokens" / f"domain-{kind}",
-        "tokenizer": inputs / "tokenizer" / f"domain-{kind}",
-        "general_tokens": inputs / "tokens" / f"general-{kind}",
+        "general_tokens": text_of(inputs, "general", kind)["tokens"],
         "general_corpus": inputs / "corpus" / ("general-parallel" if kind == "parallel" else "general"),
         "output": output / "adapted",
-        "training": lm_settings(),
-        "cluster": ClusterSettings(launcher="local", storage=str(output / "checkpoints"), checkpoint_seconds=1e-9),
     }
-    return AdaptJob.model_validate(values | changes)
+    return AdaptJob.model_validate(_values(inputs, family, output, "domain") | given | changes)
 
 
 def metrics_of(output: Path) -> dict[str, Any]:

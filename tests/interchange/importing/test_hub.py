@@ -262,9 +262,10 @@ def test_an_unknown_revision_and_too_little_room_or_memory(hub, monkeypatch):
         folder_of(f"{NAME}@v9")
     with pytest.raises(ConfigError, match="did you mean 'intfloat/multilingual-e5-small'"):
         folder_of("intfloat/multilingual-e5-smal")
-    monkeypatch.setattr(module.shutil, "disk_usage", lambda path: type("Usage", (), {"free": 10}))
-    with pytest.raises(ConfigError, match="0 MB of disk for it; free some, or set HF_HOME"):
-        folder_of(NAME)
+    with monkeypatch.context() as patch:
+        patch.setattr(module.shutil, "disk_usage", lambda path: type("Usage", (), {"free": 10}))
+        with pytest.raises(ConfigError, match="0 MB of disk for it; free some, or set HF_HOME"):
+            folder_of(NAME)
     monkeypatch.setattr(module.os, "sysconf", lambda name: 100)
     with pytest.raises(ConfigError, match=r"tiny-bert: 0 MB, but 0 MB of memory for it; choose a smaller model"):
         folder_of(NAME)
