@@ -39,11 +39,11 @@ def from_flair(folder: Path, *, family: str | None, digest: str) -> Imported:
     tensors: dict[str, Tensor] = {}
     settings: dict[str, Any] = {}
     for direction, name in DIRECTIONS.items():
-        sizes, _, of_direction, _ = _converted(folder / name, direction, len(items))
-        if settings not in ({}, sizes):
-            raise ArtifactError(f"{folder}: the sizes of the two directions differ: {settings}, {sizes}")
-        settings = sizes
-        tensors |= of_direction
+        result = _converted(folder / name, direction, len(items))
+        if settings not in ({}, result.settings):
+            raise ArtifactError(f"{folder}: the sizes of the two directions differ: {settings}, {result.settings}")
+        settings = result.settings
+        tensors |= result.tensors
         for part, missing in (("embedding", 0.0), ("output", 0.0), ("bias", NEVER)):
             tensors[f"{direction}.{part}"] = chosen_rows(tensors[f"{direction}.{part}"], rows, missing)
     tokenizer = CharTokenizer([*SPECIAL_PIECES, *ordinary], segmentation=Segmentation("none"))
