@@ -13,7 +13,6 @@ import pytest
 import torch
 
 from components.core.artifacts import writing
-from components.data.segmenters import Segmentation
 from components.data.tasks.examples import ExamplesJob, examples
 from components.data.tasks.members import save_members
 from components.learners.baselines.stage import BaselineJob, baseline
@@ -26,11 +25,8 @@ from components.settings.cluster import ClusterSettings
 from components.settings.finetune import FinetuneSettings
 from components.settings.tasks import TaskSource
 from components.settings.training import Training
-from components.tokenization import Tokenizer, load_tokenizer
-from components.tokenization.char import CharTokenizer
-from components.tokenization.special import SPECIAL_PIECES
-from components.tokenization.word import OpenWordTokenizer, WordTokenizer
-from components.tokenization.wordpiece import WordPieceTokenizer
+from components.tokenization import load_tokenizer
+from tests.tokenizers import make_tokenizer
 
 WORDS = {"fruit": ["apple", "pear", "plum"], "metal": ["iron", "zinc", "gold"], "animal": ["horse", "goat", "cat"]}
 FILLER = ["the", "a", "red", "old", "is", "here", "there", "small", "large", "very"]
@@ -81,23 +77,17 @@ def make_encoder(tmp_path: Path) -> Callable[..., Path]:
     """make_encoder(family, trained=True) -> an encoder directory; its weights are random whatever `trained` says."""
 
     def make(family: str, *, trained: bool = True) -> Path:
-        none = Segmentation("none")
         words = [word for group in WORDS.values() for word in group] + FILLER
-        digits = [str(digit) for digit in range(10)] + [f"##{digit}" for digit in range(10)]
-        tokenizer: Tokenizer
+        digits = [str(digit) for digit in range(10)]
         kind = FAMILIES[family].tokenizers[0]
         if kind == "char":
-            tokenizer = CharTokenizer(
-                [*SPECIAL_PIECES, *sorted(set("".join(words) + " 0123456789"))], segmentation=none
-            )
+            pieces = sorted({*"".join(words), *" 0123456789"})
         elif kind in ("word", "open_word"):
             # No digits: the numbers at the end of the texts are unknown words.
-            cls = WordTokenizer if kind == "word" else OpenWordTokenizer
-            tokenizer = cls([*SPECIAL_PIECES, *words], segmentation=none, lowercase=True, strip_accents=True)
+            pieces = words
         else:
-            tokenizer = WordPieceTokenizer(
-                [*SPECIAL_PIECES, *words, *digits], segmentation=none, lowercase=True, strip_accents=True
-            )
+            kind, pieces = "wordpiece", [*words, *digits, *(f"##{digit}" for digit in digits)]
+        tokenizer = make_tokenizer(kind, pieces)
         folder = tmp_path / f"tokenizer-{family}"
         tokenizer.save(folder)
         torch.manual_seed(1)

@@ -6,19 +6,17 @@ added. <unk> becomes [UNK], and the line feed, with which flair begins a text, [
 counterpart: their embeddings are zero and their bias is `NEVER`. Items of more than one character are never used.
 """
 
-import re
 from pathlib import Path
 from typing import Any, Final
 
 import torch
-from safetensors import SafetensorError
-from safetensors.torch import load_file
 from torch import Tensor
 
 from components.core.errors import ArtifactError
 from components.data.segmenters import Segmentation
-from components.interchange.published import NEVER, Imported, chosen_rows, unfit
-from components.models.encoder import build_model, misfits
+from components.interchange.huggingface import Restored
+from components.interchange.huggingface.rules import Rule, lstm, plain, restored
+from components.interchange.published import NEVER, Imported, check_family, chosen_rows, read_tensors
 from components.tokenization.char import CharTokenizer
 from components.tokenization.published import json_content
 from components.tokenization.special import END, FIRST_ORDINARY, SPECIAL_PIECES, UNK
@@ -29,12 +27,10 @@ DIRECTIONS: Final = {"forwards": "forward.safetensors", "backwards": "backward.s
 FILES: Final = (*DIRECTIONS.values(), CHARACTERS)
 #: Special piece -> item of flair's dictionary.
 ITEMS: Final = {UNK: "<unk>", END: "\n"}
-_LSTM: Final = re.compile(r"rnn\.weight_hh_l(\d+)")
 
 
 def from_flair(folder: Path, *, family: str | None, digest: str) -> Imported:
-    if family not in (None, "flair"):
-        raise unfit(str(family), folder, ("flair",))
+    check_family(family, folder, "flair")
     items = _items(folder / CHARACTERS)
     row_of = {item: row for row, item in enumerate(items)}
     ordinary = [item for item in items if len(item) == 1 and item not in ITEMS.values()]
@@ -43,20 +39,19 @@ def from_flair(folder: Path, *, family: str | None, digest: str) -> Imported:
     tensors: dict[str, Tensor] = {}
     settings: dict[str, Any] = {}
     for direction, name in DIRECTIONS.items():
-        sizes, of_direction = _converted(folder / name, len(items), rows)
-        if settings not in ({}, sizes):
-            raise ArtifactError(f"{folder}: the sizes of the two directions differ: {settings}, {sizes}")
-        settings = sizes
-        tensors |= {f"{direction}.{key}": tensor for key, tensor in of_direction.items()}
+        result = _converted(folder / name, direction, len(items))
+        if settings not in ({}, result.settings):
+            raise ArtifactError(f"{folder}: the sizes of the two directions differ: {settings}, {result.settings}")
+        settings = result.settings
+        tensors |= result.tensors
+        for part, missing in (("embedding", 0.0), ("output", 0.0), ("bias", NEVER)):
+            tensors[f"{direction}.{part}"] = chosen_rows(tensors[f"{direction}.{part}"], rows, missing)
     tokenizer = CharTokenizer([*SPECIAL_PIECES, *ordinary], segmentation=Segmentation("none"))
-    model = build_model("flair", vocabulary=tokenizer.vocab_size, settings=settings, tokenizer=tokenizer.kind)
-    model.load_state_dict(tensors)
-    model.bind(tokenizer)
     log = [
         f"{folder}: flair's language models, forward and backward -> family 'flair', {settings}",
         f"tokenizer: char, {len(ordinary)} of {len(items)} items are characters",
     ]
-    return Imported("flair", model.eval(), tokenizer, digest, log)
+    return Imported.of("flair", settings, tensors, tokenizer, digest, log)
 
 
 def _items(path: Path) -> list[str]:
@@ -68,44 +63,24 @@ def _items(path: Path) -> list[str]:
     return items
 
 
-def _converted(path: Path, items: int, rows: Tensor) -> tuple[dict[str, Any], dict[str, Tensor]]:
-    """Settings, and the tensors of one direction; `rows` are the items of our pieces, -1 for none."""
+def _rules(direction: str) -> list[Rule]:
+    return [
+        plain(f"{direction}.embedding", "encoder.weight"),
+        plain(f"{direction}.output", "decoder.weight"),
+        plain(f"{direction}.bias", "decoder.bias"),
+        *lstm(f"{direction}.lstms.{{layer}}", "rnn.{}_l{layer}"),
+    ]
+
+
+def _converted(path: Path, direction: str, items: int) -> Restored:
+    given = read_tensors([path])
     try:
-        given = {name: tensor.float() for name, tensor in load_file(path).items()}
-    except FileNotFoundError as error:
-        raise ArtifactError(f"{path}: does not exist") from error
-    except (SafetensorError, OSError) as error:
-        raise ArtifactError(f"{path}: not readable as safetensors ({error}); write it again") from error
-    layers = sum(_LSTM.fullmatch(name) is not None for name in given)
-    if "encoder.weight" not in given or not layers or "rnn.weight_hh_l0" not in given:
-        raise ArtifactError(f"{path}: not a language model of flair")
-    embedding, hidden = given["encoder.weight"].shape[-1], given["rnn.weight_hh_l0"].shape[-1]
-    if problems := misfits(
-        _shapes(items, embedding, hidden, layers), {name: tuple(tensor.shape) for name, tensor in given.items()}
-    ):
-        raise ArtifactError(f"{path}: does not fit {CHARACTERS}, or is another model: {'; '.join(problems)}")
-    result = {
-        "embedding": chosen_rows(given["encoder.weight"], rows, 0.0),
-        "output": chosen_rows(given["decoder.weight"], rows, 0.0),
-        "bias": chosen_rows(given["decoder.bias"], rows, NEVER),
-    }
-    for layer in range(layers):
-        result |= {f"lstms.{layer}.{part}": given[f"rnn.{part}_l{layer}"] for part in ("weight_ih", "weight_hh")}
-        result[f"lstms.{layer}.bias"] = given[f"rnn.bias_ih_l{layer}"] + given[f"rnn.bias_hh_l{layer}"]
-    return {"embedding": embedding, "hidden": hidden, "layers": layers}, result
-
-
-def _shapes(items: int, embedding: int, hidden: int, layers: int) -> dict[str, tuple[int, ...]]:
-    shapes: dict[str, tuple[int, ...]] = {
-        "encoder.weight": (items, embedding),
-        "decoder.weight": (items, hidden),
-        "decoder.bias": (items,),
-    }
-    for layer in range(layers):
-        shapes |= {
-            f"rnn.weight_ih_l{layer}": (4 * hidden, hidden if layer else embedding),
-            f"rnn.weight_hh_l{layer}": (4 * hidden, hidden),
-            f"rnn.bias_ih_l{layer}": (4 * hidden,),
-            f"rnn.bias_hh_l{layer}": (4 * hidden,),
-        }
-    return shapes
+        embedding, hidden = given["encoder.weight"].shape[-1], given["rnn.weight_hh_l0"].shape[-1]
+    except KeyError as error:
+        raise ArtifactError(f"{path}: not a language model of flair") from error
+    layers = sum(name.startswith("rnn.weight_hh") for name in given)
+    settings = {"vocabulary": items, "embedding": embedding, "hidden": hidden, "layers": layers}
+    try:
+        return restored("flair", settings, _rules(direction), given, file=f"{CHARACTERS}, or are another model's")
+    except ArtifactError as error:
+        raise ArtifactError(f"{path}: {error}") from error

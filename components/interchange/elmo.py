@@ -19,9 +19,8 @@ from components.core.errors import ArtifactError, ConfigError
 from components.data.segmenters import Segmentation
 from components.interchange.huggingface import Restored
 from components.interchange.huggingface.rules import Rule, plain, restored, transposed
-from components.interchange.published import Imported, chosen_rows, unfit
+from components.interchange.published import Imported, check_family, chosen_rows
 from components.models.elmo import BEGIN, CHARACTERS, FINISH, FIRST_SPECIAL, PADDING, WORD_CHARACTERS
-from components.models.encoder import build_model
 from components.tokenization.published import json_content
 from components.tokenization.special import END, SPECIAL_PIECES, START
 from components.tokenization.word import OpenWordTokenizer
@@ -46,8 +45,7 @@ def options_file(weights: Path) -> Path:
 
 
 def from_elmo_file(weights: Path, *, family: str | None, digest: str) -> Imported:
-    if family not in (None, "elmo"):
-        raise unfit(str(family), weights, ("elmo",))
+    check_family(family, weights, "elmo")
     options = json_content(options_file(weights))
     try:
         result = from_elmo(options, read_arrays(weights))
@@ -56,15 +54,12 @@ def from_elmo_file(weights: Path, *, family: str | None, digest: str) -> Importe
     tokenizer = OpenWordTokenizer(
         SPECIAL_PIECES, segmentation=Segmentation("none"), lowercase=False, strip_accents=False
     )
-    model = build_model("elmo", vocabulary=result.vocabulary, settings=result.settings, tokenizer=tokenizer.kind)
-    model.load_state_dict(result.tensors)
-    model.bind(tokenizer)
     log = [
         f"{weights}: ELMo -> family 'elmo', {result.settings}",
         f"tokenizer: {tokenizer.kind}, cased; every word is read by its characters",
         f"not in the file, initialised with zeros: {', '.join(result.fresh)}",
     ]
-    return Imported("elmo", model.eval(), tokenizer, digest, log, result.fresh)
+    return Imported.of("elmo", result.settings, result.tensors, tokenizer, digest, log, result.fresh)
 
 
 def read_arrays(path: Path) -> dict[str, NDArray[np.float32]]:

@@ -8,9 +8,6 @@ from pathlib import Path
 from typing import Any, Final
 
 import torch
-from safetensors import SafetensorError
-from safetensors.torch import load_file
-from torch import Tensor
 
 from components.core.artifacts import Draft, digest_files, json_of
 from components.core.errors import ArtifactError, ConfigError
@@ -20,7 +17,7 @@ from components.interchange.characters import FILES as FLAIR_FILES
 from components.interchange.elmo import SUFFIX as ELMO
 from components.interchange.elmo import from_elmo_file, options_file
 from components.interchange.huggingface import CONVERTERS, family_of
-from components.interchange.published import Imported, plain_tensors, with_settings
+from components.interchange.published import Imported, read_tensors, with_settings
 from components.interchange.sentence import read_reading, reading_files, transformer_folder
 from components.interchange.starts.registry import folder_of, listed_reading
 from components.interchange.transformer_xl import MODEL_TYPE as TRANSFO_XL
@@ -29,7 +26,7 @@ from components.interchange.vectors import SUFFIX
 from components.interchange.words import from_fastai_file, from_vectors
 from components.models import family as family_named
 from components.models.base import LanguageModel
-from components.models.encoder import KIND, build_model, save_encoder, write_untrained
+from components.models.encoder import KIND, empty_model, save_encoder, write_untrained
 from components.models.sentence import Reading
 from components.settings.hub import is_hub_name
 from components.tokenization import Tokenizer
@@ -69,21 +66,6 @@ def weight_files(folder: Path) -> list[Path]:
             "trust it: AutoModel.from_pretrained(folder).save_pretrained(folder)"
         )
     raise ArtifactError(f"{folder}: no {WEIGHTS}; this folder has no weights")
-
-
-def read_tensors(files: list[Path]) -> dict[str, Tensor]:
-    """All tensors of safetensors files, or of one file of `torch.save`, by name.
-
-    Raises:
-        ArtifactError: a file is damaged.
-    """
-    tensors: dict[str, Tensor] = {}
-    for path in files:
-        try:
-            tensors |= load_file(path) if path.suffix == ".safetensors" else plain_tensors(path)
-        except (SafetensorError, OSError) as error:
-            raise ArtifactError(f"{path}: not readable as safetensors ({error}); download it again") from error
-    return tensors
 
 
 #: Suffixes of word vectors, and of fastai's weights.
@@ -241,8 +223,7 @@ def _from_huggingface(folder: Path, family: str | None, digest: str) -> Imported
     if vocabulary.size != rows:
         raise ArtifactError(f"{folder}: the tokenizer has {vocabulary.size} pieces, but the model has {rows} rows")
     kind = vocabulary.tokenizer.kind
-    with torch.device("meta"):
-        model = build_model(result, vocabulary=rows, settings={**settings, "reading": reading}, tokenizer=kind)
+    model = empty_model(result, vocabulary=rows, settings={**settings, "reading": reading}, tokenizer=kind)
     inner |= {f"sentence.{name}": value.float() for name, value in layers.items()}
     try:
         model.to_empty(device="cpu").load_state_dict(inner)

@@ -1,24 +1,30 @@
 """A converted published model of any format."""
 
+from __future__ import annotations
+
 import pickle
-from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
 import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file
 from torch import Tensor
 
 from components.core.errors import ArtifactError, ConfigError, nearest
 from components.models import family as family_named
 from components.models.base import LanguageModel
-from components.models.encoder import build_model
+from components.models.encoder import empty_model
 from components.tokenization import Tokenizer
 
 #: Output bias of pieces without a counterpart.
 NEVER: Final = -50.0
 #: Suffixes of the names of the output bias in published files.
-OUTPUT_BIASES: Final = ("predictions.bias", "lm_head.bias", "lm_loss.bias", "vocab_projector.bias", "softmax/b")
+OUTPUT_BIASES: Final = (
+    "predictions.bias", "lm_head.bias", "lm_loss.bias", "vocab_projector.bias", "decoder.bias", "softmax/b"
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -37,6 +43,24 @@ class Imported:
     log: list[str]
     fresh: list[str] = field(default_factory=list)
 
+    @classmethod
+    def of(
+        cls,
+        family: str,
+        settings: Mapping[str, Any],
+        tensors: Mapping[str, Tensor],
+        tokenizer: Tokenizer,
+        digest: str,
+        log: list[str],
+        fresh: Sequence[str] = (),
+    ) -> Imported:
+        """With the model of these settings, without `vocabulary`, and tensors."""
+        size, kind = tokenizer.vocab_size, tokenizer.kind
+        model = empty_model(family, vocabulary=size, settings=settings, tokenizer=kind).to_empty(device="cpu")
+        model.load_state_dict(tensors)
+        model.bind(tokenizer)
+        return cls(family, model.eval(), tokenizer, digest, log, list(fresh))
+
     @property
     def learned_output(self) -> bool:
         """Whether the source has an output layer over the vocabulary; embedding models lack it."""
@@ -48,6 +72,21 @@ def chosen_rows(table: Tensor, rows: Tensor, missing: float) -> Tensor:
     result = torch.full((len(rows), *table.shape[1:]), missing)
     result[rows >= 0] = table[rows[rows >= 0]]
     return result
+
+
+def read_tensors(files: Sequence[Path]) -> dict[str, Tensor]:
+    """All tensors of safetensors files, or of one file of `torch.save`, by name.
+
+    Raises:
+        ArtifactError: a file is damaged.
+    """
+    tensors: dict[str, Tensor] = {}
+    for path in files:
+        try:
+            tensors |= load_file(path) if path.suffix == ".safetensors" else plain_tensors(path)
+        except (SafetensorError, OSError) as error:
+            raise ArtifactError(f"{path}: not readable as safetensors ({error}); download it again") from error
+    return tensors
 
 
 def plain_tensors(path: Path, *, remedy: str = "download it again") -> dict[str, Tensor]:
@@ -94,12 +133,11 @@ def with_settings(imported: Imported, settings: Mapping[str, Any], *, source: Pa
             "(pretrain.<name>.model)"
         )
     config = imported.model.config.model_dump(exclude={"vocabulary"}) | dict(settings)
-    vocabulary, kind = imported.model.config.vocabulary, imported.tokenizer.kind
-    model = build_model(imported.family, vocabulary=vocabulary, settings=config, tokenizer=kind)
-    model.load_state_dict(imported.model.state_dict())
-    model.bind(imported.tokenizer)
-    return replace(imported, model=model.eval())
+    kept = imported.tokenizer, imported.digest, imported.log, imported.fresh
+    return Imported.of(imported.family, config, imported.model.state_dict(), *kept)
 
 
-def unfit(family: str, source: Path, takers: tuple[str, ...]) -> ConfigError:
-    return ConfigError(f"{source}: not supported by the family {family!r}{nearest(family, takers)}")
+def check_family(family: str | None, source: Path, *takers: str) -> None:
+    """Raises ConfigError: a source of these families is requested as another one."""
+    if family not in (None, *takers):
+        raise ConfigError(f"{source}: not supported by the family {family!r}{nearest(str(family), takers)}")

@@ -17,9 +17,8 @@ from torch import Tensor
 from components.core.errors import ArtifactError
 from components.interchange.huggingface import Restored
 from components.interchange.huggingface.rules import Keys, Reader, Rule, module, normalised, plain, restored, transposed
-from components.interchange.published import NEVER, Imported, chosen_rows, plain_content, unfit
+from components.interchange.published import NEVER, Imported, check_family, chosen_rows, plain_content
 from components.interchange.words import word_tokenizer, words_log
-from components.models.encoder import build_model
 from components.tokenization.special import END, FIRST_ORDINARY, SPECIAL_PIECES, UNK
 
 FAMILY: Final = "transformer-xl"
@@ -64,8 +63,7 @@ def from_transfo_xl(
             values.
         ConfigError: another family is requested.
     """
-    if family not in (None, FAMILY):
-        raise unfit(str(family), folder, (FAMILY,))
+    check_family(family, folder, FAMILY)
     try:
         settings, vocabulary, given, _ = _restored(config, tensors)
     except ArtifactError as error:
@@ -87,12 +85,8 @@ def from_transfo_xl(
     tokenizer = word_tokenizer(
         [*SPECIAL_PIECES, *(f" {word}" if word in SPECIAL_PIECES else word for word in ordinary)]
     )
-    with torch.device("meta"):
-        model = build_model(FAMILY, vocabulary=tokenizer.vocab_size, settings=settings, tokenizer=tokenizer.kind)
-    model.to_empty(device="cpu").load_state_dict(given)
-    model.bind(tokenizer)
     log = [f"{folder}: model_type {MODEL_TYPE!r} -> family {FAMILY!r}, {settings}", *words_log(tokenizer)]
-    return Imported(FAMILY, model.eval(), tokenizer, digest, log)
+    return Imported.of(FAMILY, settings, given, tokenizer, digest, log)
 
 
 def vocabulary_file(folder: Path) -> Path:

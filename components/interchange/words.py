@@ -14,7 +14,6 @@ import unicodedata
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from pathlib import Path
 from typing import Any, Final
 
@@ -24,9 +23,9 @@ from torch import Tensor
 
 from components.core.errors import ArtifactError
 from components.data.segmenters import SEGMENTERS, Segmentation
-from components.interchange.published import NEVER, Imported, chosen_rows, plain_tensors, unfit
+from components.interchange.huggingface.rules import lstm, normalised, plain, restored
+from components.interchange.published import NEVER, Imported, check_family, chosen_rows, plain_tensors
 from components.interchange.vectors import UNKNOWN, FastTextVectors, read_any
-from components.models.encoder import build_model, misfits
 from components.models.ulmfit import FAMILY, AWDLSTMConfig
 from components.tokenization.bert import backend
 from components.tokenization.published import json_content
@@ -42,8 +41,12 @@ REGULARISATION: Final = {
 #: Word with which fastai pads the vocabulary to a multiple of 8; the only one that may occur more than once.
 FILLER: Final = "xxfake"
 #: Copies of the embedding under other names.
-_COPIES: Final = re.compile(r"encoder_dp\.emb\.weight|encoder_with_dropout\.embed\.weight|decoder\.weight")
-_LSTM: Final = re.compile(r"rnns\.(\d+)\.(?:module\.)?(weight_ih|weight_hh|bias_ih|bias_hh)_l0(_raw)?")
+_COPIES: Final = ("encoder_dp.emb.weight", "encoder_with_dropout.embed.weight", "decoder.weight")
+_RULES: Final = (
+    plain("embedding", "encoder.weight"),
+    plain("bias", "decoder.bias", part="predictions"),
+    *lstm("lstms.{layer}", "rnns.{layer}.{}_l0"),
+)
 
 
 @dataclass(frozen=True)
@@ -51,6 +54,7 @@ class FastaiModel:
     settings: dict[str, Any]
     pieces: list[str]
     tensors: dict[str, Tensor]
+    fresh: list[str]
 
 
 def from_fastai(state: Mapping[str, Tensor], vocabulary: Sequence[str]) -> FastaiModel:
@@ -60,35 +64,27 @@ def from_fastai(state: Mapping[str, Tensor], vocabulary: Sequence[str]) -> Fasta
         ArtifactError: tensors are missing, surplus or misshapen; the softmax is not tied to the embedding; the
             vocabulary has another size or a word twice.
     """
-    # The language model's encoder is the first part of a sequence, its decoder the second.
-    plain = {re.sub(r"^[01]\.", "", name): tensor for name, tensor in state.items()}
-    table = plain.pop("encoder.weight", None)
-    if table is None or table.ndim != 2:
-        raise ArtifactError("not an AWD-LSTM of fastai: there is no tensor 0.encoder.weight")
-    table = table.float()
-    bias = plain.pop("decoder.bias", torch.zeros(len(table))).float()
-    lstms: dict[int, dict[str, Tensor]] = {}
-    surplus = []
-    for name, tensor in plain.items():
-        if result := _LSTM.fullmatch(name):
-            parts = lstms.setdefault(int(result[1]), {})
-            # The raw weights have priority over the weights after DropConnect.
-            parts[result[2]] = tensor.float() if result[3] else parts.get(result[2], tensor.float())
-        elif not _COPIES.fullmatch(name):
-            surplus.append(f"surplus {name}")
-        elif tensor.shape != table.shape or not torch.equal(tensor.float(), table):
-            surplus.append(f"{name} differs from the embedding; only a tied softmax is supported")
-    if problems := [*surplus, *_shape_problems(table, bias, lstms)]:
-        raise ArtifactError(f"not an AWD-LSTM of fastai: {'; '.join(sorted(problems))}")
-    pieces, rows = _our_pieces(vocabulary, len(table))
-    chosen = torch.tensor(rows)
-    tensors = {"embedding": chosen_rows(table, chosen, 0.0), "bias": chosen_rows(bias, chosen, NEVER)}
-    for layer, parts in lstms.items():
-        tensors |= {f"lstms.{layer}.{part}": parts[part].clone() for part in ("weight_ih", "weight_hh")}
-        tensors[f"lstms.{layer}.bias"] = parts["bias_ih"] + parts["bias_hh"]
-    hidden = lstms[0]["weight_hh"].shape[1]
-    settings = REGULARISATION | {"embedding": table.shape[1], "hidden": hidden, "layers": len(lstms)}
-    return FastaiModel(settings, pieces, tensors)
+    # The encoder of a language model is the first part of a sequence, the decoder the second. The raw weights replace
+    # the weights after DropConnect.
+    ordered = sorted(state, key=lambda name: name.endswith("_raw"))
+    given = {re.sub(r"^[01]\.|\bmodule\.|_raw$", "", name): state[name] for name in ordered}
+    try:
+        given = normalised(given, prefix="", copies=dict.fromkeys(_COPIES, "encoder.weight"))
+        if "encoder.weight" not in given or "rnns.0.weight_hh_l0" not in given:
+            raise ArtifactError("there is no tensor 0.encoder.weight, or no LSTM")
+        settings = REGULARISATION | {
+            "vocabulary": len(given["encoder.weight"]),
+            "embedding": given["encoder.weight"].shape[-1],
+            "hidden": given["rnns.0.weight_hh_l0"].shape[-1],
+            "layers": sum("weight_hh" in name for name in given),
+        }
+        settings, size, tensors, fresh = restored("ulmfit", settings, _RULES, given, file="each other")
+    except ArtifactError as error:
+        raise ArtifactError(f"not an AWD-LSTM of fastai: {error}") from error
+    pieces, rows = _our_pieces(vocabulary, size)
+    for name, missing in (("embedding", 0.0), ("bias", NEVER)):
+        tensors[name] = chosen_rows(tensors[name], torch.tensor(rows), missing)
+    return FastaiModel(settings, pieces, tensors, fresh)
 
 
 def read_fastai(weights: Path, vocabulary: Path) -> FastaiModel:
@@ -110,26 +106,6 @@ def read_fastai(weights: Path, vocabulary: Path) -> FastaiModel:
         return from_fastai(state, words)
     except ArtifactError as error:
         raise ArtifactError(f"{weights}: {error}") from error
-
-
-def _shape_problems(table: Tensor, bias: Tensor, lstms: Mapping[int, Mapping[str, Tensor]]) -> list[str]:
-    problems = [] if bias.shape == table.shape[:1] else [f"1.decoder.bias is {tuple(bias.shape)}"]
-    if not lstms or sorted(lstms) != list(range(len(lstms))):
-        return [*problems, f"found LSTM layers {sorted(lstms)}"]
-    width = table.shape[1]
-    hidden = lstms[0]["weight_hh"].shape[-1] if "weight_hh" in lstms[0] else 0
-    widths = [width, *[hidden] * (len(lstms) - 1), width]
-    expected: dict[str, tuple[int, ...]] = {}
-    for layer, (inputs, outputs) in enumerate(pairwise(widths)):
-        shapes = ((4 * outputs, inputs), (4 * outputs, outputs), (4 * outputs,), (4 * outputs,))
-        names = ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
-        expected |= {f"0.rnns.{layer}.{part}_l0": shape for part, shape in zip(names, shapes, strict=True)}
-    given = {
-        f"0.rnns.{layer}.{part}_l0": tuple(value.shape)
-        for layer, parts in lstms.items()
-        for part, value in parts.items()
-    }
-    return [*problems, *misfits(expected, given)]
 
 
 def _our_pieces(vocabulary: Sequence[str], rows: int) -> tuple[list[str], list[int]]:
@@ -158,15 +134,11 @@ REACHED: Final = 20_000
 
 
 def from_fastai_file(weights: Path, vocabulary: Path, *, family: str | None, digest: str) -> Imported:
-    if family not in (None, "ulmfit"):
-        raise unfit(str(family), weights, ("ulmfit",))
+    check_family(family, weights, "ulmfit")
     read = read_fastai(weights, vocabulary)
     tokenizer = word_tokenizer(read.pieces)
-    model = build_model("ulmfit", vocabulary=len(read.pieces), settings=read.settings, tokenizer=tokenizer.kind)
-    model.load_state_dict(read.tensors)
-    model.bind(tokenizer)
     log = [f"{weights}: fastai's AWD-LSTM -> family 'ulmfit', {read.settings}", *words_log(tokenizer)]
-    return Imported("ulmfit", model.eval(), tokenizer, digest, log)
+    return Imported.of("ulmfit", read.settings, read.tensors, tokenizer, digest, log, read.fresh)
 
 
 def from_vectors(path: Path, *, family: str | None, digest: str) -> Imported:
@@ -180,8 +152,7 @@ def from_vectors(path: Path, *, family: str | None, digest: str) -> Imported:
     read = read_any(path)
     families = ("fasttext", "word2vec") if isinstance(read, FastTextVectors) else ("word2vec",)
     family = family or families[0]
-    if family not in families:
-        raise unfit(family, path, families)
+    check_family(family, path, *families)
     open_words = isinstance(read, FastTextVectors) and family == "fasttext"
     vectors = torch.from_numpy(read.vectors if open_words else read.take(np.arange(len(read.words))))
     row_of = {word: row for row, word in enumerate(read.words)}
@@ -200,9 +171,6 @@ def from_vectors(path: Path, *, family: str | None, digest: str) -> Imported:
     if isinstance(read, FastTextVectors) and open_words:
         tensors = {"word": table, "gram": torch.from_numpy(np.array(read.grams)), "output": torch.zeros_like(table)}
         settings = read.config.model_dump(exclude={"vocabulary"})
-    model = build_model(family, vocabulary=tokenizer.vocab_size, settings=settings, tokenizer=tokenizer.kind)
-    model.load_state_dict(tensors)
-    model.bind(tokenizer)
     unknown = f"{named[UNK]!r}" if named[UNK] else "the mean of all vectors"
     log = [
         f"{path}: {len(read.words)} vectors of {vectors.shape[1]} numbers -> family {family!r}",
@@ -210,7 +178,7 @@ def from_vectors(path: Path, *, family: str | None, digest: str) -> Imported:
         f"[UNK] (id {UNK}): {unknown}",
         *words_log(tokenizer),
     ]
-    return Imported(family, model.eval(), tokenizer, digest, log)
+    return Imported.of(family, settings, tensors, tokenizer, digest, log)
 
 
 def word_tokenizer(pieces: Sequence[str], *, kind: type[WordTokenizer] = WordTokenizer) -> WordTokenizer:

@@ -175,8 +175,7 @@ def load_encoder(directory: Path, *, verify: bool = False, part: bool = False) -
         )
     if tokenizer.vocab_size != vocabulary:
         raise ArtifactError(f"{directory}: {tokenizer.vocab_size} pieces for {vocabulary} rows; run the stage again")
-    model = _empty_model(directory, family, sizes)
-    model.to_empty(device="cpu")
+    model = _empty_model(directory, family, sizes).to_empty(device="cpu")
     load_weights(directory / WEIGHTS, model)
     model.bind(tokenizer)
     return Encoder(family, model.eval(), tokenizer, manifest)
@@ -193,8 +192,8 @@ def family_of(directory: Path) -> str:
 
 def architecture_of(directory: Path) -> LanguageModel:
     """The model of the encoder in `directory` on the meta device: shapes without weights. Raises as `family_of`."""
-    family, sizes, _ = _read_config(Path(directory))
-    model = _empty_model(Path(directory), family, sizes)
+    family, sizes, _ = _read_config(directory)
+    model = _empty_model(directory, family, sizes)
     if model.config.reading is not None:
         # The prompt takes room.
         model.bind(load_tokenizer(directory / TOKENIZER))
@@ -221,14 +220,20 @@ class _Uninitialised(TorchFunctionMode):
         return function(*arguments, **options)
 
 
+def empty_model(family: str, **options: Any) -> LanguageModel:
+    """`build_model` on the meta device, for weights of a file."""
+    with torch.device("meta"), _Uninitialised():
+        return build_model(family, **options)
+
+
 def _empty_model(directory: Path, family: str, sizes: Mapping[str, Any]) -> LanguageModel:
-    settings = {name: value for name, value in sizes.items() if name != "vocabulary"}
+    settings = dict(sizes)
+    vocabulary = settings.pop("vocabulary")
     try:
         for name in REMOVED.keys() & settings.keys() - family_named(family).config.model_fields.keys():
             if (value := settings.pop(name)) != REMOVED[name]:
                 raise ConfigError(f"model.{name}: {value} is an option of an earlier version; train the model again")
-        with torch.device("meta"), _Uninitialised():
-            return build_model(family, vocabulary=sizes["vocabulary"], settings=settings)
+        return empty_model(family, vocabulary=vocabulary, settings=settings)
     except ConfigError as error:
         raise ArtifactError(f"{directory / CONFIG}: {error}") from error
 
@@ -247,7 +252,7 @@ def _read_config(directory: Path) -> tuple[str, dict[str, Any], str]:
         sizes["vocabulary"]
     except FileNotFoundError as error:
         raise ArtifactError(f"{directory}: no encoder here ({CONFIG} is missing)") from error
-    except (json.JSONDecodeError, KeyError, ValueError, TypeError, UnicodeDecodeError) as error:
+    except (KeyError, ValueError, TypeError) as error:
         raise ArtifactError(f"{directory / CONFIG}: damaged ({error!r}); run the stage again") from error
     return family, sizes, fingerprint
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,9 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+import pytest
 
+from components.core.errors import DataError
 from components.data.tasks.data import Fields
 from components.learners.prediction import Classifier, Predicted
 from components.serving.parts import LoadableModel, PartOptions, predict_parts
@@ -19,16 +22,18 @@ from components.settings.cluster import ClusterSettings
 
 
 class ByLength:
-    """Predicts "short" with confidence 0.75 for texts of up to three characters, "long" with 1.0 for others."""
+    """Predicts "short" with confidence 0.75 for texts of up to three characters, "long" with 1.0 for others; a batch
+    takes `seconds`."""
 
-    kind = "classification"
     labels = ("short", "long")
 
-    def __init__(self) -> None:
+    def __init__(self, kind: str = "classification", *, seconds: float = 0) -> None:
+        self.kind, self.seconds = kind, seconds
         self.batches: list[list[str]] = []
 
     def answer(self, rows: Sequence[Fields], batch_size: int = 64) -> list[np.ndarray]:
         self.batches.append([text for (text,) in rows])
+        time.sleep(self.seconds)
         return [np.array([0.75, 0.25] if len(text) <= 3 else [0.0, 1.0], dtype=np.float32) for (text,) in rows]
 
 
@@ -49,6 +54,12 @@ def predict_file(
         **more,
     )
     return predict_parts(source, output, model=LoadableModel(lambda: classifier, classifier.kind, ""), options=options)
+
+
+def refused(source: Path, output: Path, message: str, *, error: type[Exception] = DataError, **more: Any) -> None:
+    """`predict_file` raises this error."""
+    with pytest.raises(error, match=message):
+        predict_file(source, output=output, **{"classifier": ByLength()} | more)
 
 
 ROWS = [

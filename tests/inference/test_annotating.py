@@ -3,6 +3,7 @@
 import json
 import re
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from components.data.tasks.data import Fields
 from components.serving.annotating import predict_annotations
 from components.serving.parts import LoadableModel, PartOptions
 from components.settings.cluster import ClusterSettings
-from tests.inference.files import names
+from tests.inference.files import ByLength, names
 from tests.tasks.labelled import jsonl, read
 
 
@@ -31,25 +32,9 @@ class Capitals:
         return [np.asarray([0 if word[0].isupper() else 2 for word in words], dtype=np.float32) for words in rows]
 
 
-class Length:
-    kind = "classification"
-    labels = ("long", "short")
-
-    def answer(self, rows: Sequence[Fields], batch_size: int = 64) -> list[np.ndarray]:
-        return [np.asarray([0.25, 0.75] if len(text) < 5 else [0.875, 0.125], dtype=np.float32) for (text,) in rows]
-
-
-class Both(Length):
-    kind = "multilabel"
-
-
-class Pairs(Length):
-    kind = "pair"
-
-
-def predict(source: Path, output: Path, form: str, load: Any = Length, **more: Any) -> Any:
+def predict(source: Path, output: Path, form: str, load: Any = ByLength, **more: Any) -> Any:
     options = PartOptions(ClusterSettings(), **{"overwrite": True, "workers": 1, **more})
-    model = LoadableModel(load, load.kind, "x", name="m")
+    model = LoadableModel(load, load().kind, "x", name="m")
     return predict_annotations(source, output, form=form, model=model, options=options)
 
 
@@ -79,13 +64,13 @@ def test_every_form_of_input(tmp_path):
     )
     predict(tmp_path / "a.json", tmp_path / "out", "datasets")
     (file,) = (tmp_path / "out" / "data").iterdir()
-    assert classes_of(pq.read_schema(file)) == {"label": ["long", "short"]}
+    assert classes_of(pq.read_schema(file)) == {"label": ["short", "long"]}
     columns = ["text", "label", "score"]
     assert list(read_columns(file, "datasets", columns)) == [
         (1, ("abc", "short", "0.75")),
-        (2, ("abcdef", "long", "0.875")),
+        (2, ("abcdef", "long", "1.0")),
     ]
-    predict(tmp_path / "a.json", tmp_path / "out.json", "label-studio", Both)
+    predict(tmp_path / "a.json", tmp_path / "out.json", "label-studio", partial(ByLength, "multilabel"))
     tasks = json.loads((tmp_path / "out.json").read_text())
     assert [task["data"]["text"] for task in tasks] == ["abc", "abcdef"]
     assert tasks[0]["predictions"][0]["score"] == 0.75
@@ -99,7 +84,7 @@ def test_what_a_form_cannot_express(tmp_path):
     with pytest.raises(ConfigError, match=r"b\.csv: predictions for prodigy are a file b\.jsonl"):
         predict(tmp_path / "a.jsonl", tmp_path / "b.csv", "prodigy")
     with pytest.raises(ConfigError, match=r"doccano: cannot express predictions of a pair task; write csv"):
-        predict(tmp_path / "a.jsonl", tmp_path / "b.jsonl", "doccano", Pairs)
+        predict(tmp_path / "a.jsonl", tmp_path / "b.jsonl", "doccano", partial(ByLength, "pair"))
     with pytest.raises(DataError, match=r"a\.jsonl, line 2: 'text' is int, expected text"):
         predict(tmp_path / "a.jsonl", tmp_path / "b.jsonl", "doccano")
     with pytest.raises(DataError, match=r"a\.jsonl, line 1: no column 'body'; known: text; name it with --column"):

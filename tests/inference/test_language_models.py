@@ -14,7 +14,6 @@ from torch import Tensor
 
 from components.core.artifacts import writing
 from components.core.errors import ConfigError, DataError
-from components.data.segmenters import Segmentation
 from components.models.base import Carry, LanguageModel, ModelConfig
 from components.models.bidirectional import BidirectionalModel
 from components.models.encoder import Encoder, build_model, save_encoder
@@ -39,18 +38,16 @@ from components.serving.likelihood import (
     pseudo_log_probs,
     text_log_probs,
 )
-from components.tokenization.char import CharTokenizer
 from components.tokenization.special import END, FIRST_ORDINARY, MASK, SPECIAL_PIECES
 from components.tokenization.word import WordTokenizer
+from tests.tokenizers import make_tokenizer
 
 WORDS = ["king", "queen", "man", "woman", "apple"]
 ONE = Sampling()
 
 
 def word_tokenizer(*words: str) -> WordTokenizer:
-    return WordTokenizer(
-        [*SPECIAL_PIECES, *words], segmentation=Segmentation("none"), lowercase=True, strip_accents=True
-    )
+    return make_tokenizer("word", words)
 
 
 class Known(LanguageModel):
@@ -179,15 +176,12 @@ def test_special_pieces_after_the_text_are_not_part_of_the_prompt():
     assert continue_text(model, tokenizer, "", length=1, sampling=ONE) == "king"
 
 
-ALPHABET = CharTokenizer([*SPECIAL_PIECES, "a", "b"], segmentation=Segmentation("none"))
-
-
 @pytest.mark.parametrize(
     ("tokenizer", "text", "message"),
     [
         (word_tokenizer(*WORDS), "kings", "not in the vocabulary: 'kings'; did you mean 'king'?"),
         (word_tokenizer(*WORDS), "a cat man a", "not in the vocabulary: 'a', 'cat'"),
-        (ALPHABET, "abก!ก", "not in the alphabet: 'ก', '!'"),
+        (make_tokenizer("char", "ab"), "abก!ก", "not in the alphabet: 'ก', '!'"),
     ],
 )
 def test_unknown_words_and_characters(tokenizer, text, message):

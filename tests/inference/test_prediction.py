@@ -11,11 +11,22 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from components.core.errors import ArtifactError, ConfigError, DataError
+from components.core.errors import ArtifactError, ConfigError
 from components.data.tasks.data import Fields
 from components.learners.prediction import Predicted, columns_of_data, named_columns
 from components.settings.tasks import TaskSource
-from tests.inference.files import CONFIDENCES, PREDICTIONS, ROWS, TSV_ROWS, ByLength, names, predict_file, read, write
+from tests.inference.files import (
+    CONFIDENCES,
+    PREDICTIONS,
+    ROWS,
+    TSV_ROWS,
+    ByLength,
+    names,
+    predict_file,
+    read,
+    refused,
+    write,
+)
 
 
 @pytest.mark.parametrize("suffix", [".csv", ".tsv", ".jsonl", ".parquet"])
@@ -41,10 +52,9 @@ def test_every_format_into_every_format(tmp_path, suffix, target):
 
 def test_a_tsv_cannot_represent_tabs_and_line_breaks(tmp_path):
     source = write(tmp_path / "in.jsonl")
-    with pytest.raises(
-        DataError, match=r"out\.tsv: a value contains a tab or a line break, .*; write \.jsonl instead$"
-    ):
-        predict_file(source, output=tmp_path / "out.tsv", classifier=ByLength())
+    refused(
+        source, tmp_path / "out.tsv", r"out\.tsv: a value contains a tab or a line break, .*; write \.jsonl instead$"
+    )
     assert not (tmp_path / "out.tsv").exists()
 
 
@@ -53,8 +63,7 @@ def test_the_input_is_not_replaced(tmp_path):
     link.symlink_to(path)
     content = path.read_text()
     for output, reason in ((path, "was not written by Headstart"), (link, "is a link")):
-        with pytest.raises(ArtifactError, match=rf"{output}: exists, and {reason}; move it away"):
-            predict_file(path, output=output, classifier=ByLength())
+        refused(path, output, rf"{output}: exists, and {reason}; move it away", error=ArtifactError)
     assert path.read_text() == content and link.is_symlink()
 
 
@@ -74,13 +83,19 @@ def test_columns_that_differ_from_row_to_row(tmp_path):
     assert read(tmp_path / "out.jsonl")[1] == {"text": "b", "m": "x", "prediction": "short", "confidence": 0.75}
 
     for target in ("out.csv", "out.parquet"):
-        with pytest.raises(
-            DataError, match=rf"{target}: a row has the column 'm', which the first row does not have; "
-        ):
-            predict_file(tmp_path / "in.jsonl", output=tmp_path / target, classifier=ByLength(), batch_size=1)
+        refused(
+            tmp_path / "in.jsonl",
+            tmp_path / target,
+            rf"{target}: a row has the column 'm', which the first row does not have; ",
+            batch_size=1,
+        )
     (tmp_path / "in.jsonl").write_text('{"text": "a", "n": 1}\n{"text": "b", "n": "x"}\n')
-    with pytest.raises(DataError, match=r"out.parquet: rows differ in their types .* write .jsonl instead"):
-        predict_file(tmp_path / "in.jsonl", output=tmp_path / "out.parquet", classifier=ByLength(), batch_size=1)
+    refused(
+        tmp_path / "in.jsonl",
+        tmp_path / "out.parquet",
+        r"out.parquet: rows differ in their types .* write .jsonl instead",
+        batch_size=1,
+    )
 
 
 def test_columns_by_name():
@@ -112,8 +127,7 @@ def test_errors_of_writing_are_reported_as_errors_of_the_output(tmp_path, monkey
         return Full() if mode == "w" and path.suffix == ".csv" else opened(path, mode, **options)
 
     monkeypatch.setattr(Path, "open", open_)
-    with pytest.raises(DataError, match=r"out.csv: cannot be written \(No space left on device\); free space"):
-        predict_file(source, output=tmp_path / "out.csv", classifier=ByLength())
+    refused(source, tmp_path / "out.csv", r"out.csv: cannot be written \(No space left on device\); free space")
     assert names(tmp_path) == ["in.csv"]
 
 
@@ -210,12 +224,7 @@ KINDS = [
 def test_files_of_every_kind_of_task(tmp_path, model, rows, asked, answer, suffix):
     model.rows.clear()
     source, output = tmp_path / f"in{suffix}", tmp_path / f"out{suffix}"
-    if suffix == ".parquet":
-        pq.write_table(pa.Table.from_pylist(rows), source)
-    else:
-        source.write_text("".join(json.dumps(row) + "\n" for row in rows))
-
-    assert predict_file(source, output=output, classifier=model) == Predicted(len(rows), len(rows) - 1)
+    assert predict_file(write(source, rows), output=output, classifier=model) == Predicted(len(rows), len(rows) - 1)
     assert model.rows == asked
     result = read(output)
     assert result[0] == rows[0] | answer
@@ -299,8 +308,7 @@ QUESTIONS = Constant("questions", 0, 0, 0, 0)
 )
 def test_the_message_names_bad_input_and_nothing_is_written(tmp_path, name, content, message, model):
     (tmp_path / name).write_bytes(content)
-    with pytest.raises(DataError, match=message):
-        predict_file(tmp_path / name, output=tmp_path / "out.csv", classifier=model, batch_size=1)
+    refused(tmp_path / name, tmp_path / "out.csv", message, classifier=model, batch_size=1)
     assert names(tmp_path) == [name]
 
 
@@ -308,8 +316,13 @@ def test_a_wrong_value_is_named_by_its_column(tmp_path):
     """Columns may have the names of other inputs."""
     (tmp_path / "in.jsonl").write_text('{"first": "a", "second": 7}\n')
     swapped = {"first": "second", "second": "first"}
-    with pytest.raises(DataError, match=r"in.jsonl, line 1: 'second' is int, expected text$"):
-        predict_file(tmp_path / "in.jsonl", output=tmp_path / "out.jsonl", classifier=PAIR, columns=swapped)
+    refused(
+        tmp_path / "in.jsonl",
+        tmp_path / "out.jsonl",
+        r"in.jsonl, line 1: 'second' is int, expected text$",
+        classifier=PAIR,
+        columns=swapped,
+    )
 
 
 # Bad rows: the message names the row, and other rows are predicted if it may be set aside.
@@ -319,8 +332,11 @@ def test_a_very_long_text(tmp_path):
     (tmp_path / "in.csv").write_text("text\n" + "x" * 2_000_000 + "\n")
     assert predict_file(tmp_path / "in.csv", output=tmp_path / "out.csv", classifier=ByLength()).rows == 1
     (tmp_path / "in.csv").write_text("text\na\n" + "x" * 2_000_001 + "\n")
-    with pytest.raises(DataError, match="in.csv, line 3: 2,000,001 characters, more than 2,000,000; cut the text"):
-        predict_file(tmp_path / "in.csv", output=tmp_path / "out.csv", classifier=ByLength())
+    refused(
+        tmp_path / "in.csv",
+        tmp_path / "out.csv",
+        "in.csv, line 3: 2,000,001 characters, more than 2,000,000; cut the text",
+    )
 
 
 BAD_ROWS = {
@@ -359,20 +375,17 @@ def test_bad_rows_are_set_aside_with_their_reason_and_the_others_are_predicted(t
         assert line["row"] == row
     # Without a place for them, the first is an error, and nothing is written.
     output.unlink()
-    with pytest.raises(DataError, match=r"line \d: "):
-        predict_file(source, output=output, classifier=ByLength())
+    refused(source, output, r"line \d: ")
     assert not output.exists()
 
 
 def test_the_rejects_of_an_earlier_run_are_removed_and_a_file_of_bad_rows_is_an_error(tmp_path):
     source, output, rejects = tmp_path / "in.jsonl", tmp_path / "out.jsonl", tmp_path / "bad.jsonl"
     source.write_text('{"text": 5}\n{"text": 6}\n')
-    with pytest.raises(DataError, match="every row is rejected, the first because: .*line 1: 'text' is int"):
-        predict_file(source, output=output, classifier=ByLength(), rejects=rejects)
+    refused(source, output, "every row is rejected, the first because: .*line 1: 'text' is int", rejects=rejects)
     assert names(tmp_path) == ["in.jsonl"]
     source.write_text("{\n")
-    with pytest.raises(DataError, match="in.jsonl: no line can be read as a row"):
-        predict_file(source, output=output, classifier=ByLength(), rejects=rejects)
+    refused(source, output, "in.jsonl: no line can be read as a row", rejects=rejects)
     source.write_text('{"text": 5}\n{"text": "a"}\n')
     predict_file(source, output=output, classifier=ByLength(), rejects=rejects)
     assert len(rejects.read_text().splitlines()) == 1
@@ -382,24 +395,30 @@ def test_the_rejects_of_an_earlier_run_are_removed_and_a_file_of_bad_rows_is_an_
 
 
 def test_missing_files_and_columns_of_another_type(tmp_path):
-    with pytest.raises(DataError, match=r"nowhere.csv: does not exist$"):
-        predict_file(tmp_path / "nowhere.csv", output=tmp_path / "out.csv", classifier=ByLength())
+    refused(tmp_path / "nowhere.csv", tmp_path / "out.csv", r"nowhere.csv: does not exist$")
     twice = pa.table([["a"], ["b"]], names=["text", "text"])
     pq.write_table(twice, tmp_path / "twice.parquet")
-    with pytest.raises(DataError, match=r"twice.parquet: has two columns 'text'; rename one of them$"):
-        predict_file(tmp_path / "twice.parquet", output=tmp_path / "out.csv", classifier=ByLength())
+    refused(
+        tmp_path / "twice.parquet", tmp_path / "out.csv", r"twice.parquet: has two columns 'text'; rename one of them$"
+    )
     pq.write_table(pa.table({"text": [1, 2]}), tmp_path / "in.parquet")
-    with pytest.raises(DataError, match=r"in.parquet: column 'text' is int64, expected text$"):
-        predict_file(tmp_path / "in.parquet", output=tmp_path / "out.csv", classifier=ByLength())
-    with pytest.raises(DataError, match=r"out.xlsx: is written in no format .*; known: .csv"):
-        predict_file(tmp_path / "in.parquet", output=tmp_path / "out.xlsx", classifier=ByLength())
+    refused(tmp_path / "in.parquet", tmp_path / "out.csv", r"in.parquet: column 'text' is int64, expected text$")
+    refused(tmp_path / "in.parquet", tmp_path / "out.xlsx", r"out.xlsx: is written in no format .*; known: .csv")
     write(tmp_path / "in.csv")
     (tmp_path / "file").write_text("")
-    with pytest.raises(DataError, match=r"out.csv: cannot be written \(.*\); free space or choose another path$"):
-        predict_file(tmp_path / "in.csv", output=tmp_path / "file" / "out.csv", classifier=ByLength())
+    refused(
+        tmp_path / "in.csv",
+        tmp_path / "file" / "out.csv",
+        r"out.csv: cannot be written \(.*\); free space or choose another path$",
+    )
 
 
 def test_an_input_that_the_task_does_not_have(tmp_path):
     write(tmp_path / "in.csv")
-    with pytest.raises(ConfigError, match=r"^the task has no input 'first'; known: text$"):
-        predict_file(tmp_path / "in.csv", output=tmp_path / "out.csv", classifier=ByLength(), columns={"first": "text"})
+    refused(
+        tmp_path / "in.csv",
+        tmp_path / "out.csv",
+        r"^the task has no input 'first'; known: text$",
+        columns={"first": "text"},
+        error=ConfigError,
+    )

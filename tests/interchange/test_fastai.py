@@ -15,11 +15,14 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from components.core.errors import ArtifactError
+from components.core.errors import ArtifactError, ConfigError
+from components.interchange.importing import import_encoder, read_published
 from components.interchange.words import NEVER, FastaiModel, from_fastai, read_fastai
-from components.models.encoder import build_model
+from components.models.encoder import build_model, load_encoder
 from components.models.ulmfit import AWDLSTM
+from components.settings.training import LanguageModelTraining
 from components.tokenization.special import END, MASK, PAD, SPECIAL_PIECES, START, UNK
+from components.training.pretraining.pretrain import PretrainJob, pretrain
 
 WORDS = ["xxunk", "xxpad", "xxbos", "xxmaj", "the", "film", "was", "good", ".", "xxfake", "xxfake"]
 EMBEDDING, HIDDEN = 6, 10
@@ -121,10 +124,8 @@ def test_same_states_and_same_loss(theirs, state):
     model = built(actual)
     stream = torch.randint(0, 9, (4, 12))
     tokens = ours(actual, stream)
-    for left, right in zip(
-        model.hidden_states(tokens, torch.full((4,), 12)), theirs.eval().states(stream), strict=True
-    ):
-        torch.testing.assert_close(left, right, atol=1e-5, rtol=1e-5)
+    states = model.hidden_states(tokens, torch.full((4,), 12))
+    torch.testing.assert_close(states, theirs.eval().states(stream), atol=1e-5, rtol=1e-5)
     result = model.losses({"tokens": tokens[:, :-1], "targets": tokens[:, 1:]})
     expected = F.nll_loss(theirs.log_probabilities(stream[:, :-1]).flatten(0, 1), stream[:, 1:].flatten())
     torch.testing.assert_close(result.loss, expected, atol=1e-5, rtol=1e-5)
@@ -166,23 +167,23 @@ def changed(name: str, change: Callable[[Tensor], Tensor]) -> Callable[[State], 
     ("damage", "message"),
     [
         (without("0.encoder.weight"), "there is no tensor 0.encoder.weight"),
-        (without("0.rnns.1.module.bias_ih_l0"), "missing 0.rnns.1.bias_ih_l0"),
+        (without("0.rnns.1.module.bias_ih_l0"), "the weights do not fit each other: missing rnns.1.bias_ih_l0"),
         (
             changed("0.rnns.0.module.weight_ih_l0", lambda t: t[:, 1:]),
-            r"0.rnns.0.weight_ih_l0 is \(40, 5\), expected \(40, 6\)",
+            r"rnns.0.weight_ih_l0 is \(40, 5\), expected \(40, 6\)",
         ),
-        (changed("1.decoder.bias", lambda t: t[1:]), r"1.decoder.bias is \(10,\)"),
+        (changed("1.decoder.bias", lambda t: t[1:]), r"decoder.bias is \(10,\)"),
         (
             changed("1.decoder.weight", lambda t: t + 1),
-            "decoder.weight differs from the embedding; only a tied softmax",
+            "decoder.weight differs from encoder.weight: untied output layers are not supported",
         ),
         (
             lambda state: state.update({"0.rnns.0.module.weight_ih_l0_reverse": torch.zeros(1)}),
-            "surplus rnns.0.module.weight_ih_l0_reverse",
+            "surplus rnns.0.weight_ih_l0_reverse",
         ),
         (
             lambda state: [state.pop(name) for name in list(state) if name.startswith("0.rnns.1.")],
-            r"found LSTM layers \[0, 2\]",
+            "missing rnns.1.weight_hh_l0; .*surplus rnns.2.weight_hh_l0",
         ),
     ],
 )
@@ -256,3 +257,50 @@ def test_a_pickle_is_not_executed(files, tmp_path, monkeypatch):
     with pytest.raises(ArtifactError, match=r"itos.pkl: a vocabulary is read from .json only.* json.dump"):
         read_fastai(files[0], tmp_path / "itos.pkl")
     assert not (tmp_path / "must-not-exist").exists()
+
+
+@pytest.fixture
+def fastai_file(state: State, tmp_path: Path) -> Path:
+    torch.save(state, tmp_path / "lm.pth")
+    (tmp_path / "itos.json").write_text(json.dumps(WORDS))
+    return tmp_path / "lm.pth"
+
+
+def test_a_fastai_file_becomes_an_encoder(fastai_file, state, tmp_path):
+    log = import_encoder(fastai_file, output=tmp_path / "encoder")
+    encoder = load_encoder(tmp_path / "encoder", verify=True)
+    assert (encoder.family, encoder.trained, encoder.tokenizer.kind) == ("ulmfit", True, "word")
+    (ids,) = encoder.tokenizer.encode_batch(["The film, good"])
+    assert [encoder.tokenizer.pieces[id_] for id_ in ids] == ["the", "film", "[UNK]", "good"]
+    tensors = from_fastai(state, WORDS).tensors
+    torch.testing.assert_close(dict(encoder.model.state_dict()), tensors, rtol=0, atol=0)
+    assert "words can occur in tokenized text" in log[-1]
+
+
+def test_dropouts_and_penalties_beside_a_fastai_file(fastai_file, tmp_path):
+    def job(**model):
+        training = LanguageModelTraining(tokens=1, rate=0.1, batch_size=1)
+        output = tmp_path / "-".join(["encoder", *model])
+        return PretrainJob(
+            family="ulmfit", source=fastai_file, model=model, output=output, tokens=None, tokenizer=None,
+            training=training,
+        )  # fmt: skip
+
+    published = load_encoder(pretrain(job())).model
+    assert (published.config.dropout_input, published.config.activation) == (0.25, 2.0)
+    model = load_encoder(pretrain(job(dropout_input=0.4, slowness=0.0))).model
+    changed = {"dropout_input": 0.4, "slowness": 0.0}
+    assert model.config == published.config.model_copy(update=changed)
+    assert model.drop_input.probability == 0.4
+    torch.testing.assert_close(model.state_dict(), published.state_dict(), rtol=0, atol=0)
+    with pytest.raises(ConfigError, match=r"lm.pth: the source determines hidden; remove it"):
+        pretrain(job(hidden=7))
+
+
+def test_a_fastai_file_without_its_vocabulary(fastai_file, tmp_path):
+    words = (tmp_path / "itos.json").rename(tmp_path / "words.json")
+    with pytest.raises(ArtifactError, match=r"itos.json: does not exist; name the vocabulary of lm.pth with --vocab"):
+        read_published(fastai_file)
+    assert read_published(fastai_file, vocabulary=words).family == "ulmfit"
+    with pytest.raises(ConfigError, match="not supported by the family 'bert'; known: ulmfit"):
+        read_published(fastai_file, vocabulary=words, family="bert")

@@ -10,33 +10,24 @@ import pytest
 import torch
 
 from benchmarks.gpu_steps.correctness import CountingStore
-from components.data.segmenters import Segmentation
 from components.models import FAMILIES
 from components.models.base import Batch, LanguageModel
 from components.models.encoder import build_model
-from components.tokenization import Tokenizer, load_tokenizer
-from components.tokenization.bpe import BytePairTokenizer
-from components.tokenization.char import CharTokenizer
+from components.tokenization import load_tokenizer
 from components.tokenization.special import FIRST_ORDINARY, SPECIAL_PIECES
-from components.tokenization.unigram import WORDS, UnigramTokenizer, normalization
-from components.tokenization.word import OpenWordTokenizer, WordTokenizer
-from components.tokenization.wordpiece import WordPieceTokenizer
 from components.training.pretraining.samplers import sampler_for
+from tests.tokenizers import make_tokenizer
 
 VOCABULARY = 24
 WINDOW = 16
-#: The special pieces and a, b, c ...
-PIECES = [*SPECIAL_PIECES, *map(chr, range(ord("a"), ord("a") + VOCABULARY - FIRST_ORDINARY))]
 ROWS = 8
 
 BatchOf = Callable[..., Batch]
 
 
-class TinyStore(CountingStore):
-    """A `CountingStore` of the small vocabulary."""
-
-    def __init__(self, documents: int = 40, length: int = 30) -> None:
-        super().__init__(VOCABULARY, documents, length)
+def letters(count: int) -> list[str]:
+    """a, b, c ..."""
+    return [chr(ord("a") + index) for index in range(count)]
 
 
 @pytest.fixture(autouse=True)
@@ -48,11 +39,12 @@ def _one_thread() -> None:
 @pytest.fixture
 def batch_of() -> BatchOf:
     """`batch_of("ulmfit", step, rank, workers)`: a worker's batch of the family's sampler on the tiny store."""
-    store = TinyStore()
+    store = CountingStore(VOCABULARY, 40, 30)
+    pieces = [*SPECIAL_PIECES, *letters(VOCABULARY - FIRST_ORDINARY)]
 
     def batch(family: str, step: int = 0, rank: int = 0, workers: int = 1) -> Batch:
         config = FAMILIES[family].config(vocabulary=VOCABULARY, **FAMILIES[family].tiny)
-        sampler = sampler_for(family, store, config=config, pieces=PIECES, batch_size=ROWS, window=WINDOW, seed=0)
+        sampler = sampler_for(family, store, config=config, pieces=pieces, batch_size=ROWS, window=WINDOW, seed=0)
         return sampler.batch(step, rank, workers)
 
     return batch
@@ -94,26 +86,8 @@ def tokenizer_directory(tmp_path: Path) -> Callable[..., Path]:
     """`tokenizer_directory("char", surplus=0)`: a saved tokenizer with VOCABULARY (and `surplus`) pieces."""
 
     def save(kind: str, *, surplus: int = 0) -> Path:
-        pieces = [*SPECIAL_PIECES, *map(chr, range(ord("a"), ord("a") + VOCABULARY - FIRST_ORDINARY + surplus))]
-        plain = Segmentation("none")
-        tokenizer: Tokenizer
-        if kind == "char":
-            tokenizer = CharTokenizer(pieces, segmentation=plain)
-        elif kind == "bpe":
-            tokenizer = BytePairTokenizer(pieces, merges=[], segmentation=plain)
-        elif kind == "unigram":
-            tokenizer = UnigramTokenizer(
-                pieces,
-                scores=[-1.0] * len(pieces),
-                segmentation=plain,
-                normalizer=normalization(lowercase=True),
-                pre_tokenizer=WORDS,
-            )
-        else:
-            cls = {"wordpiece": WordPieceTokenizer, "word": WordTokenizer, "open_word": OpenWordTokenizer}[kind]
-            tokenizer = cls(pieces, segmentation=plain, lowercase=True, strip_accents=True)
         directory = tmp_path / f"{kind}-{surplus}"
-        tokenizer.save(directory)
+        make_tokenizer(kind, letters(VOCABULARY - FIRST_ORDINARY + surplus)).save(directory)
         return directory
 
     return save

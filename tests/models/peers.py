@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 import transformers
-from torch import Tensor, nn
+from torch import nn
 
 from components.interchange.huggingface import CONVERTERS
 from components.models.base import LanguageModel
@@ -24,10 +24,7 @@ def wild_model(family: str, *, vocabulary: int, **settings: Any) -> Any:
 
 def peer_of(model: LanguageModel) -> Any:
     """The `transformers` model with the exported config and tensors, in evaluation mode."""
-    return _with(*CONVERTERS[type(model).__name__.lower()].to_huggingface(model))
-
-
-def _with(config: dict[str, Any], tensors: dict[str, Tensor]) -> Any:
+    config, tensors = CONVERTERS[type(model).__name__.lower()].to_huggingface(model)
     tensors = {name: tensor for name, tensor in tensors.items() if "/" not in name}
     kind = getattr(transformers, config["architectures"][0])
     peer = kind(transformers.AutoConfig.for_model(**config))

@@ -7,14 +7,14 @@ from torch import Tensor, nn
 
 from components.core.artifacts import writing
 from components.core.errors import DataError
-from components.data.segmenters import Segmentation
 from components.models.cove import CoVe
 from components.models.encoder import KIND, build_model, save_encoder
 from components.serving.generation import Sampling, translate_text, try_model
-from components.tokenization.special import END, FIRST_ORDINARY, SPECIAL_PIECES, START
-from components.tokenization.word import WordTokenizer
+from components.tokenization.special import END, FIRST_ORDINARY, START
 from components.training.pretraining.translation import TranslationSampler
-from tests.training.helpers import PairStore
+from tests.models.conftest import letters
+from tests.tokenizers import make_tokenizer
+from tests.training.helpers import PAIRS, PairStore
 
 VOCABULARY = 20
 
@@ -54,10 +54,7 @@ def copier() -> CoVe:
 
 
 def test_a_text_is_translated(copier, tmp_path):
-    words = [chr(ord("a") + index) for index in range(VOCABULARY - FIRST_ORDINARY)]
-    tokenizer = WordTokenizer(
-        [*SPECIAL_PIECES, *words], segmentation=Segmentation("none"), lowercase=True, strip_accents=True
-    )
+    tokenizer = make_tokenizer("word", letters(VOCABULARY - FIRST_ORDINARY))
     assert translate_text(copier, tokenizer, "D e B", length=10) == "d e b"
     assert translate_text(copier, tokenizer, "d e b", length=2) == "d e"
     with pytest.raises(DataError, match="the text is empty: nothing to translate"):
@@ -118,9 +115,6 @@ def log_likelihood(model: CoVe, source: list[int], target: list[int]) -> float:
         total += float(torch.log_softmax(model.output @ mixed + model.bias, 0)[word])
         before = word
     return total
-
-
-PAIRS = [([7, 8, 9, 10], [11, 12]), ([5], [6, 7, 8, 9, 10, 11]), ([12, 13], []), ([19, 5, 6], [14])]
 
 
 @torch.no_grad()

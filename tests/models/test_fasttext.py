@@ -6,11 +6,11 @@ import pytest
 import torch
 
 from components.core.errors import ConfigError
-from components.data.segmenters import Segmentation
 from components.models.encoder import build_model
 from components.models.fasttext import FNV_OFFSET, FastText, FastTextConfig, fnv1a_update, ngram_buckets
-from components.tokenization.special import FIRST_ORDINARY, SPECIAL_PIECES, UNK
-from components.tokenization.word import OpenWordTokenizer, WordTokenizer
+from components.tokenization.special import FIRST_ORDINARY, UNK
+from components.tokenization.word import WordTokenizer
+from tests.tokenizers import make_tokenizer
 
 
 def fnv1a(text: str) -> int:
@@ -21,10 +21,8 @@ WORDS = ["where", "there", "a", "œuvre", "here", "abc", "abd"]
 BUCKETS = 40
 
 
-def tokenizer(words: list[str]) -> WordTokenizer:
-    return WordTokenizer(
-        [*SPECIAL_PIECES, *words], segmentation=Segmentation("none"), lowercase=True, strip_accents=False
-    )
+def tokenizer(words: list[str], kind: str = "word") -> WordTokenizer:
+    return make_tokenizer(kind, words, strip=False)
 
 
 @pytest.fixture
@@ -88,12 +86,11 @@ def test_a_word_is_the_mean_of_its_row_and_its_ngrams(model):
 
 
 def test_unseen_words_of_a_text_are_spelt_by_the_tokenizer(model):
-    pieces = [*SPECIAL_PIECES, *WORDS]
-    opened = OpenWordTokenizer(pieces, segmentation=Segmentation("none"), lowercase=True, strip_accents=False)
+    opened = tokenizer(WORDS, "open_word")
     model.bind(opened)
     words = ["here", "somewhere", "there", "somewhere", "nowhere"]
     (ids,) = opened.encode_batch([" ".join(words).upper()])
-    assert max(ids) >= len(pieces)
+    assert max(ids) >= opened.vocab_size
     tokens = torch.from_numpy(ids.astype("int64"))[None]
     (hidden,) = model.hidden_states(tokens, torch.tensor([5]))
     for position, word in enumerate(words):

@@ -68,9 +68,6 @@ def test_families_without_the_objective(model, name, texts):
         text_loss(model, labelled(texts))
 
 
-# BERT against an independent implementation with the same weights.
-
-
 def test_a_row_without_a_pair_adds_nothing_to_the_loss():
     top_BTD = torch.randn(3, 4, 8)
     pooler, output = nn.Linear(8, 8), nn.Linear(8, 2)

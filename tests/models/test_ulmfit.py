@@ -92,8 +92,7 @@ def test_a_backward_model_is_a_forward_model_of_the_reversed_text():
     states = backward.hidden_states(tokens, lengths)
     for row, length in enumerate(lengths.tolist()):
         turned = forward.hidden_states(tokens[row : row + 1, :length].flip(1), torch.tensor([length]))
-        for layer, expected in zip(states, turned, strict=True):
-            torch.testing.assert_close(layer[row, :length], expected[0].flip(0))
+        torch.testing.assert_close([layer[row, :length] for layer in states], [layer[0].flip(0) for layer in turned])
         torch.testing.assert_close(backward.summary(states[-1], lengths)[row], turned[-1][0, -1])
     assert (forward.special_tokens([7, 8]), backward.special_tokens([7, 8])) == ([END, 7, 8], [7, 8, END])
 

@@ -7,12 +7,11 @@ import pytest
 import torch
 from torch import Tensor
 
-from components.core.errors import ConfigError, DataError
-from components.data.segmenters import Segmentation
+from components.core.errors import DataError
 from components.models.encoder import build_model
 from components.models.word2vec import Word2Vec
-from components.tokenization.special import END, SPECIAL_PIECES, UNK
-from components.tokenization.word import WordTokenizer
+from components.tokenization.special import END, UNK
+from tests.tokenizers import make_tokenizer
 
 VOCABULARY, WIDTH, NEGATIVES = 12, 5, 3
 
@@ -84,8 +83,7 @@ def test_loss_and_gradients_are_those_of_the_paper(architecture):
 def test_the_vector_of_a_word():
     model = build_model("word2vec", vocabulary=8, settings={"width": 3})
     assert isinstance(model, Word2Vec)
-    pieces = [*SPECIAL_PIECES, "river", "bridge", "boat"]
-    model.bind(WordTokenizer(pieces, segmentation=Segmentation("none"), lowercase=True, strip_accents=True))
+    model.bind(make_tokenizer("word", ["river", "bridge", "boat"]))
     assert torch.equal(model.vector("bridge"), model.input[6])
     assert torch.equal(model.vectors(), model.input)
     with pytest.raises(DataError, match=r"^'brigde' is not in the vocabulary; did you mean 'bridge'\?$"):
@@ -101,8 +99,3 @@ def test_a_text_is_the_mean_of_its_words():
     torch.testing.assert_close(texts[1], model.input[7])
     assert model.special_tokens([UNK, 7]) == [UNK, 7]
     assert model.special_tokens([]) == [END]
-
-
-def test_it_neither_generates_nor_fills_in():
-    with pytest.raises(ConfigError, match="Word2Vec predicts no pieces, so it can neither generate nor fill in"):
-        make("cbow").predict(torch.tensor([[5]]))

@@ -53,7 +53,7 @@ def test_the_lock_holds_the_package_on_every_version(version):
         *(line for group in project["optional-dependencies"].values() for line in group),
     ]:
         required = Requirement(line)
-        if required.name == PYPROJECT["project"]["name"]:
+        if required.name == project["name"]:
             continue
         (pin,) = pinned[normal(required.name)].specifier
         assert pin.operator == "=="

@@ -15,7 +15,7 @@ import pytest
 from packaging.requirements import Requirement
 
 from components.core.errors import EXTRAS
-from components.pipeline.code_identity import locked_versions, normal
+from components.pipeline.code_identity import normal
 
 ROOT = Path(__file__).parents[2]
 PIP = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--quiet"]
@@ -31,17 +31,8 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
         copy = shutil.copytree if (ROOT / name).is_dir() else shutil.copy2
         kept = {"symlinks": True, "ignore": unwanted} if copy is shutil.copytree else {}
         copy(ROOT / name, source / name, **kept)
-    command = [
-        *PIP,
-        "wheel",
-        "--no-deps",
-        "--no-build-isolation",
-        "--no-index",
-        "--wheel-dir",
-        str(output),
-        str(source),
-    ]
-    subprocess.run(command, check=True)
+    options = ["--no-deps", "--no-build-isolation", "--no-index", "--wheel-dir"]
+    subprocess.run([*PIP, "wheel", *options, str(output), str(source)], check=True)
     (actual,) = output.glob("*.whl")
     return actual
 
@@ -101,26 +92,26 @@ print(model.predict(["a"])["label"][0])
     assert label == "x"
 
 
-def test_requirements_of_the_package_and_of_the_project_agree():
-    """The ranges of the package hold the locked versions, and name what requirements.in names for a run."""
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    lines = [*project["dependencies"], *(line for group in project["optional-dependencies"].values() for line in group)]
-    required = {normal(single.name): single for single in map(Requirement, lines) if single.name != project["name"]}
-    locked = locked_versions(ROOT / "requirements.lock") | locked_versions(ROOT / "requirements-test.lock")
-    wrong = [str(single) for name, single in required.items() if not single.specifier.contains(locked[name])]
-    assert wrong == []
+def test_the_package_names_what_a_run_of_the_project_needs():
+    required = {normal(Requirement(line).name) for lines in requirements().values() for line in lines}
     text = (ROOT / "requirements.in").read_text(encoding="utf-8")
     named = {
         normal(Requirement(line.partition("#")[0].strip()).name) for line in text.splitlines() if line[:1].isalpha()
     }
-    assert named - {"hypothesis"} <= required.keys()  # part of the built-in text, which only a checkout extracts
+    assert named - {"hypothesis"} <= required  # part of the built-in text, which only a checkout extracts
+
+
+def requirements() -> dict[str, list[str]]:
+    """Extra -> its requirements; "": those of the package."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    return {"": project["dependencies"], **project["optional-dependencies"]}
 
 
 def test_every_import_is_of_a_dependency_or_of_an_extra_that_its_error_names():
     """Base packages and `EXTRAS` cover every import of the product, and each extra installs what it names."""
-    extras = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["optional-dependencies"]
-    assert EXTRAS.keys() == extras.keys()
-    needed = {name: {normal(Requirement(line).name) for line in lines} for name, lines in extras.items()}
+    needed = {name: {normal(Requirement(line).name) for line in lines} for name, lines in requirements().items()}
+    base = needed.pop("")
+    assert EXTRAS.keys() == needed.keys()
     of_extras = {package for packages in EXTRAS.values() for package in packages}
     # Installed with another package of the extra.
     comes_with = {"starlette": "fastapi", "dvc_data": "dvc", "botocore": "boto3", "httpx2": "huggingface_hub"}
@@ -128,8 +119,6 @@ def test_every_import_is_of_a_dependency_or_of_an_extra_that_its_error_names():
         assert {normal(comes_with.get(name, name)) for name in packages} <= needed[extra]
     distributions = {"yaml": "pyyaml", "sklearn": "scikit-learn", "python_calamine": "python-calamine"}
     distributions["pycrfsuite"] = "python-crfsuite"
-    lines = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["dependencies"]
-    base = {normal(Requirement(line).name) for line in lines}
     modules = {
         name.partition(".")[0]
         for folder in ("components", "flows", "headstart")

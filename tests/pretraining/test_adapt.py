@@ -1,6 +1,5 @@
 """The stage adapt: initial weights, re-mapped vocabulary, and the measurement of forgetting."""
 
-import json
 from pathlib import Path
 
 import pytest
@@ -10,14 +9,21 @@ from components.core.artifacts import read_manifest
 from components.core.errors import ArtifactError
 from components.models import FAMILIES
 from components.models.encoder import build_model, load_encoder
-from components.settings.training import LanguageModelTraining
 from components.tokenization import load_tokenizer, overlap
 from components.tokenization.store import TokenStore
 from components.training.pretraining.adapt import adapt
 from components.training.pretraining.language_model import parameter_groups
-from components.training.pretraining.pretrain import pretrain
 from components.training.pretraining.samplers import sampler_for
-from tests.training.helpers import adapt_job, lm_settings, pretrain_job, run_interrupted, same_bits, weights
+from tests.training.helpers import (
+    adapt_job,
+    lm_settings,
+    metrics_of,
+    pretrained_by,
+    run_interrupted,
+    same_bits,
+    text_of,
+    weights,
+)
 
 
 class Pretrained(dict[str, Path]):
@@ -27,7 +33,7 @@ class Pretrained(dict[str, Path]):
         self.inputs, self.folder = inputs, folder
 
     def __missing__(self, family: str) -> Path:
-        self[family] = pretrain(pretrain_job(self.inputs, family, self.folder / family))
+        self[family] = pretrained_by(self.inputs, family, self.folder / family)
         return self[family]
 
 
@@ -75,24 +81,23 @@ def test_shared_pieces_keep_their_embeddings(inputs, pretrained, tmp_path):
 def test_epochs_override_the_budget(inputs, pretrained, tmp_path):
     job = adapt_job(inputs, "ulmfit", pretrained["ulmfit"], tmp_path, epochs=0.5)
     held = TokenStore(job.tokens, "train").tokens
-    metrics = json.loads((adapt(job) / "metrics.json").read_text())
+    metrics = metrics_of(adapt(job))
     step = job.training.batch_size * job.training.window
     assert metrics["steps"] == round(0.5 * held / step) and metrics["tokens"] == pytest.approx(0.5 * held, abs=step)
     # More seconds than the passes take on any machine. Passes bound a budget, not epochs.
-    timed = LanguageModelTraining.model_validate(job.training.model_dump() | {"tokens": None, "seconds": 1e6})
-    bounded = timed.model_copy(update={"passes": 0.1})
+    bounded = lm_settings(tokens=None, seconds=1e6, passes=0.1)
     for epochs, passes in ((None, 0.1), (0.2, 0.2)):
         output = tmp_path / f"bounded-{epochs}"
         job = adapt_job(inputs, "ulmfit", pretrained["ulmfit"], output, epochs=epochs, training=bounded)
-        assert json.loads((adapt(job) / "metrics.json").read_text())["steps"] == round(passes * held / step)
+        assert metrics_of(adapt(job))["steps"] == round(passes * held / step)
 
 
 def test_perplexity_before_and_after(inputs, tmp_path):
     longer = lm_settings(tokens=4 * 8 * 150, rate=0.05)
-    pretrained = pretrain(pretrain_job(inputs, "ulmfit", tmp_path, training=longer))
-    before = json.loads((pretrained / "metrics.json").read_text())
+    pretrained = pretrained_by(inputs, "ulmfit", tmp_path, training=longer)
+    before = metrics_of(pretrained)
     job = adapt_job(inputs, "ulmfit", pretrained, tmp_path, training=longer)
-    metrics = json.loads((adapt(job) / "metrics.json").read_text())
+    metrics = metrics_of(adapt(job))
     assert metrics["perplexity_per_word"] < metrics["before_perplexity_per_word"]
     # General text: the perplexity before adaptation equals that after pretraining; forgetting increases it.
     assert metrics["general_before_perplexity_per_word"] == pytest.approx(before["perplexity_per_word"], rel=1e-4)
@@ -104,10 +109,10 @@ def test_perplexity_before_and_after(inputs, tmp_path):
 )
 def test_a_translation_model_is_adapted_to_the_domains_pairs(inputs, family, rate, tmp_path):
     longer = lm_settings(tokens=4 * 8 * 60, rate=rate)
-    pretrained = pretrain(pretrain_job(inputs, family, tmp_path, training=longer))
-    before = json.loads((pretrained / "metrics.json").read_text())
+    pretrained = pretrained_by(inputs, family, tmp_path, training=longer)
+    before = metrics_of(pretrained)
     # A target has seven words and END; the perplexity is that of the target's pieces, not the source's.
-    held = json.loads((inputs / "tokens" / "general-parallel" / "metrics.json").read_text())["heldout"]
+    held = metrics_of(inputs / "tokens" / "general-parallel")["heldout"]
     assert held["targets"] == held["documents"] * 8 < held["tokens"]
     assert before["perplexity_per_word"] == pytest.approx(before["perplexity"] ** (8 / 7))
     encoder, tokens = load_encoder(pretrained), inputs / "tokens"
@@ -117,7 +122,7 @@ def test_a_translation_model_is_adapted_to_the_domains_pairs(inputs, family, rat
     assert 0 <= before["before_bleu"] < 3
     job = adapt_job(inputs, family, pretrained, tmp_path, training=longer)
     assert job.general_corpus.name == "general-parallel"
-    metrics = json.loads((adapt(job) / "metrics.json").read_text())
+    metrics = metrics_of(adapt(job))
     assert metrics["perplexity"] < metrics["before_perplexity"]
     assert metrics["general_before_perplexity"] == pytest.approx(before["perplexity"], rel=1e-4)
     # The general pairs are encoded with the domain's vocabulary, which contains few of their words.
@@ -136,16 +141,13 @@ def test_a_published_model_is_adapted_to_the_domain(inputs, pretrained, tmp_path
     from components.interchange.importing import import_encoder
     from components.registry.exports.champion import export_encoder
 
-    domain = pretrain_job(
-        inputs, "bert", tmp_path / "domain", tokens=inputs / "tokens" / "domain-wordpiece",
-        tokenizer=inputs / "tokenizer" / "domain-wordpiece",
-    )  # fmt: skip
-    export_encoder(pretrain(domain), output=tmp_path / "published")
+    domain = pretrained_by(inputs, "bert", tmp_path / "domain", **text_of(inputs, "domain", "wordpiece"))
+    export_encoder(domain, output=tmp_path / "published")
     import_encoder(tmp_path / "published", output=tmp_path / "imported")
     imported = load_encoder(tmp_path / "imported")
     assert imported.tokenizer.frequencies is None
     job = adapt_job(inputs, "bert", tmp_path / "imported", tmp_path / "adapted")
-    metrics = json.loads((adapt(job) / "metrics.json").read_text())
+    metrics = metrics_of(adapt(job))
     assert {"general_before_perplexity_per_word", "general_after_perplexity_per_word"} <= metrics.keys()
     assert load_encoder(job.output).trained
     # Text encoded with the imported vocabulary, which has no counts: no re-mapping, and the output bias is unchanged.

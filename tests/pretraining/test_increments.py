@@ -20,11 +20,11 @@ from components.training.pretraining import adapt as stage
 from components.training.pretraining import increments
 from components.training.pretraining.adapt import AdaptJob, adapt
 from components.training.pretraining.increments import IncrementText
-from components.training.pretraining.pretrain import pretrain
 from tests.training.helpers import (
     adapt_job,
     lm_settings,
-    pretrain_job,
+    metrics_of,
+    pretrained_by,
     run_interrupted,
     same_bits,
     tokenizer_of,
@@ -35,6 +35,13 @@ WORDS = "the bucket policy grants role access to objects and queue sends message
 LONG = lm_settings(tokens=4 * 8 * 40)
 
 
+def write_raw(path: Path, *, seed: int, documents: int) -> None:
+    rng = np.random.default_rng(seed)
+    rows = [{"text": " ".join(rng.choice(WORDS.split(), 9))} for _ in range(documents)]
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("\n".join(map(json.dumps, rows)))
+
+
 class Growing:
     """A domain corpus to which files are added; each becomes a shard."""
 
@@ -43,11 +50,7 @@ class Growing:
 
     def add(self, family: str, *, documents: int = 60) -> Path:
         """Add a file; returns the token shards."""
-        rng = np.random.default_rng(self.files)
-        rows = [{"text": " ".join(rng.choice(WORDS.split(), 9))} for _ in range(documents)]
-        path = self.folder / "raw" / f"{self.files}.jsonl"
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text("\n".join(map(json.dumps, rows)))
+        write_raw(self.folder / "raw" / f"{self.files}.jsonl", seed=self.files, documents=documents)
         self.files += 1
         return self.tokens(family)
 
@@ -71,7 +74,7 @@ def _any_loss(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def started(inputs: Path, corpus: Growing, family: str = "ulmfit", **changes: Any) -> AdaptJob:
     """A job whose first run is done."""
-    pretrained = pretrain(pretrain_job(inputs, family, corpus.folder))
+    pretrained = pretrained_by(inputs, family, corpus.folder)
     values = {"tokens": corpus.add(family), "training": LONG, "increment": IncrementSettings()}
     job = adapt_job(inputs, family, pretrained, corpus.folder, **values | changes)
     adapt(job)
@@ -82,21 +85,17 @@ def chain(job: AdaptJob) -> dict[str, Any]:
     return read_manifest(job.output).facts["chain"]
 
 
-def numbers(job: AdaptJob) -> dict[str, float]:
-    return json.loads((job.output / "metrics.json").read_text())
-
-
 def test_an_increment_learns_new_text_and_replays_old(inputs, corpus, capsys):
     job = started(inputs, corpus)
     first, all_tokens = read_manifest(job.output), TokenStore(job.tokens).tokens
     assert chain(job)["increment"] == 0 and chain(job)["previous"] is None
-    assert (numbers(job)["increment"], numbers(job)["new_tokens"]) == (0, all_tokens)
+    assert (metrics_of(job.output)["increment"], metrics_of(job.output)["new_tokens"]) == (0, all_tokens)
 
     corpus.add("ulmfit", documents=12)
     store = TokenStore(job.tokens)
     new = store.tokens - all_tokens
     adapt(job)
-    actual, after = chain(job), numbers(job)
+    actual, after = chain(job), metrics_of(job.output)
     assert (actual["increment"], actual["new_tokens"], actual["previous"]) == (1, new, first.digest)
     assert new <= actual["replayed_tokens"] < new + 12
     assert set(actual["learned"]) == set(store.shards)
@@ -164,35 +163,23 @@ def test_a_rebuild_equals_a_first_run(inputs, corpus, tmp_path):
 
 def test_a_rebuild_of_all_stages_equals_a_run_in_an_empty_folder(inputs, tmp_path, monkeypatch):
     monkeypatch.setattr("components.tokenization.train.NEW_WORDS", 5)
-    pretrained = pretrain(pretrain_job(inputs, "ulmfit", tmp_path))
+    pretrained = pretrained_by(inputs, "ulmfit", tmp_path)
     settings = {"wordpiece": {"vocabulary": 50}}
 
     def run(folder, rebuild=""):
         source = CorpusSource(path=str(tmp_path / "raw"))
         made = {name: folder / name for name in ("corpus", "record", "tokenizer", "tokens")}
         ingest(IngestJob(name="d", source=source, settings=IngestSettings(), output=made["corpus"], rebuild=rebuild))
-        fit_vocabulary(
-            VocabularyJob.model_validate(
-                {
-                    "corpus": made["corpus"],
-                    "output": made["tokenizer"],
-                    "record": made["record"],
-                    "kind": "wordpiece",
-                    "settings": settings,
-                    "rebuild": rebuild,
-                }
-            )
-        )
+        learned = {"corpus": made["corpus"], "output": made["tokenizer"], "record": made["record"]}
+        learned |= {"kind": "wordpiece", "settings": settings, "rebuild": rebuild}
+        fit_vocabulary(VocabularyJob.model_validate(learned))
         tokenize(TokenizeJob(corpus=made["corpus"], tokenizer=made["tokenizer"], output=made["tokens"]))
         values = {"tokens": made["tokens"], "tokenizer": made["tokenizer"], "increment": IncrementSettings()}
         return adapt(adapt_job(inputs, "ulmfit", pretrained, folder, rebuild=rebuild, **values))
 
     # The file that is added precedes the first one in the order of names.
     for name, count in (("b", 60), ("a", 12)):
-        rng = np.random.default_rng(count)
-        rows = [{"text": " ".join(rng.choice(WORDS.split(), 9))} for _ in range(count)]
-        (tmp_path / "raw").mkdir(exist_ok=True)
-        (tmp_path / "raw" / f"{name}.jsonl").write_text("\n".join(map(json.dumps, rows)))
+        write_raw(tmp_path / "raw" / f"{name}.jsonl", seed=count, documents=count)
         adapted = run(tmp_path / "grown")
     assert read_manifest(adapted).facts["chain"]["increment"] == 1
     fresh = run(tmp_path / "fresh")

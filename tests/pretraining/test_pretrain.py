@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import csv
 import json
 import math
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import pytest
@@ -18,7 +16,6 @@ from components.cluster.distributed import Worker
 from components.core.artifacts import read_manifest
 from components.core.errors import ArtifactError, ConfigError, TrainingError
 from components.core.measurements import FILE, Lines, points_of
-from components.learners.finetuning.fit import Fit, load_initial_encoder
 from components.models import FAMILIES
 from components.models.encoder import load_encoder
 from components.settings.cluster import ClusterSettings
@@ -29,15 +26,27 @@ from components.training import checkpoint
 from components.training.checkpoint import CheckpointStore
 from components.training.pretraining import language_model, launch
 from components.training.pretraining.language_model import (
-    LanguageModelRun,
     TrainingHistory,
     before_training,
     initial_model,
     work,
 )
-from components.training.pretraining.pretrain import ScratchJob, pretrain, published_training, scratch
+from components.training.pretraining.pretrain import pretrain, published_training, scratch
 from components.training.pretraining.samplers import training_sampler
-from tests.training.helpers import lm_settings, pretrain_job, run_with_kills, same_bits, tokenizer_of, weights
+from tests.training.helpers import (
+    curve_of,
+    drawn_encoder,
+    lm_settings,
+    metrics_of,
+    pretrain_job,
+    pretrained_by,
+    run_of,
+    run_with_kills,
+    same_bits,
+    scratch_job,
+    text_of,
+    weights,
+)
 
 LONG = lm_settings(tokens=4 * 8 * 20)
 
@@ -54,14 +63,14 @@ KILLED: list[tuple[str, dict[str, Any]]] = [
 @pytest.mark.parametrize(("family", "sizes"), KILLED)
 def test_killed_runs_end_bit_identical(inputs, tmp_path, family, sizes):
     changes = {"model": {**FAMILIES[family].tiny, **sizes}, "training": LONG}
-    unbroken = pretrain(pretrain_job(inputs, family, tmp_path / "unbroken", **changes))
+    unbroken = pretrained_by(inputs, family, tmp_path / "unbroken", **changes)
     job = pretrain_job(inputs, family, tmp_path / "killed", **changes)
     killed = run_with_kills(pretrain, job, checkpoints=tmp_path / "killed" / "checkpoints", seed=len(family))
     assert killed >= 1
     assert same_bits(weights(unbroken), weights(job.output))
     # The metrics are equal, too, except for times.
     timed = {"seconds", "tokens_per_second"}
-    first, second = (json.loads((output / "metrics.json").read_text()) for output in (unbroken, job.output))
+    first, second = (metrics_of(output) for output in (unbroken, job.output))
     assert {key: first[key] for key in first.keys() - timed} == {key: second[key] for key in second.keys() - timed}
     assert not any((tmp_path / "killed" / "checkpoints").iterdir())
 
@@ -88,7 +97,7 @@ def test_the_encoder_and_its_metrics(inputs, tmp_path):
     facts = read_manifest(job.output, kind="encoder").facts
     assert facts["tokens"] == read_manifest(job.tokens).digest
     assert facts["parent"] is None
-    metrics = json.loads((job.output / "metrics.json").read_text())
+    metrics = metrics_of(job.output)
     assert metrics["parameters"] == sum(tensor.numel() for tensor in weights(job.output).values())
     assert metrics["steps"] == 150
     assert metrics["tokens"] == 4 * 8 * 150
@@ -96,25 +105,24 @@ def test_the_encoder_and_its_metrics(inputs, tmp_path):
     assert metrics["perplexity"] == pytest.approx(math.exp(metrics["loss"]))
     assert metrics["loss"] < metrics["before_loss"]
     # The loss per word and per character is the loss per piece times pieces / words and pieces / characters.
-    counts = json.loads((job.tokens / "metrics.json").read_text())["heldout"]
+    counts = metrics_of(job.tokens)["heldout"]
     assert metrics["perplexity_per_word"] == pytest.approx(
         math.exp(metrics["loss"] * counts["tokens"] / counts["words"])
     )
     assert metrics["bits_per_character"] == pytest.approx(
         metrics["loss"] * counts["tokens"] / counts["chars"] / math.log(2)
     )
-    with (job.output / "curve.csv").open() as file:
-        rows = list(csv.DictReader(file))
+    rows = curve_of(job.output)
     assert len(rows) == 20
     assert int(rows[-1]["step"]) == 150
     assert float(rows[-1]["heldout"]) < float(rows[0]["heldout"])
 
 
 def test_measurements_for_monitoring(inputs, tmp_path, monkeypatch):
-    without = pretrain(pretrain_job(inputs, "ulmfit", tmp_path / "without", training=LONG))
+    without = pretrained_by(inputs, "ulmfit", tmp_path / "without", training=LONG)
     file = tmp_path / "measurements.jsonl"
     monkeypatch.setenv(FILE, json.dumps({"path": str(file)}))
-    output = pretrain(pretrain_job(inputs, "ulmfit", tmp_path, training=LONG))
+    output = pretrained_by(inputs, "ulmfit", tmp_path, training=LONG)
     assert same_bits(weights(without), weights(output)), "monitoring changes no result"
 
     points = [point for line in Lines(file).read() for point in points_of(line)]
@@ -123,8 +131,7 @@ def test_measurements_for_monitoring(inputs, tmp_path, monkeypatch):
         curves.setdefault(point.key, {})[point.step] = point.value
     assert curves.keys() == {"loss", "rate", "gradient_norm", "tokens_per_second", "heldout_loss"}
     assert list(curves["loss"]) == list(range(1, 21))
-    with (output / "curve.csv").open() as written:
-        rows = list(csv.DictReader(written))
+    rows = curve_of(output)
     assert curves["heldout_loss"] == {int(row["step"]): float(row["heldout"]) for row in rows}
     assert {step: curves["rate"][step] for step in curves["heldout_loss"]} == {
         int(row["step"]): float(row["rate"]) for row in rows
@@ -137,10 +144,7 @@ def test_another_tokenizer_config_or_corpus_restarts_training(inputs, tmp_path, 
 
     job = pretrain_job(inputs, "ulmfit", tmp_path)
     changed = {
-        "tokenizer": {
-            "tokens": inputs / "tokens" / "domain-wordpiece",
-            "tokenizer": inputs / "tokenizer" / "domain-wordpiece",
-        },
+        "tokenizer": text_of(inputs, "domain", "wordpiece"),
         "model": {"model": {**FAMILIES["ulmfit"].tiny, "hidden": 10}},
         "seed": {"seed": 4},
     }
@@ -193,7 +197,7 @@ def test_runs_that_stop_with_an_error(inputs, tmp_path, family, changes, error, 
 
 
 def test_a_full_disk_during_a_checkpoint(inputs, tmp_path, monkeypatch):
-    unbroken = pretrain(pretrain_job(inputs, "ulmfit", tmp_path / "unbroken"))
+    unbroken = pretrained_by(inputs, "ulmfit", tmp_path / "unbroken")
     job = pretrain_job(inputs, "ulmfit", tmp_path)
     saved = 0
     save_file = checkpoint.save_file
@@ -221,20 +225,12 @@ def test_every_position_of_a_model_is_trained(inputs, tmp_path, family):
     window = job.training.window
     encoder = load_encoder(pretrain(job))
     assert encoder.model.max_tokens == job.training.longest(512) > window, "long windows, and no further positions"
-    same = ScratchJob(
-        family=family, model=job.model, tokenizer=job.tokenizer, pretraining=job.training, output=tmp_path / "scratch"
-    )
-    random = load_encoder(scratch(same)).model
+    random = load_encoder(scratch(scratch_job(job, tmp_path / "scratch", pretraining=job.training))).model
     assert random.max_tokens == encoder.model.max_tokens
     if not hasattr(encoder.model, "position"):
         # Sinusoids are not trained.
         return
-    begun = initial_model(
-        LanguageModelRun(
-            name="run", family=family, model=encoder.model.config.model_dump(exclude={"vocabulary"}),
-            tokens=job.tokens, tokenizer=job.tokenizer, training=job.training,
-        )
-    )  # fmt: skip
+    begun = initial_model(run_of(job, model=encoder.model.config.model_dump(exclude={"vocabulary"})))
     moved = (encoder.model.position - begun.position).abs().sum(1)
     assert bool((moved > 1e-4).all()), "weight decay alone moves a position less"
 
@@ -258,32 +254,23 @@ def test_long_windows_have_as_many_tokens_in_every_tenth_step(inputs):
 
 @pytest.mark.parametrize("family", ["bert", "elmo", "transformer-xl", "word2vec"])
 def test_scratch_is_the_same_model_untrained(inputs, tmp_path, family):
-    kind, model = tokenizer_of(family), dict(FAMILIES[family].tiny)
-    job = ScratchJob(
-        family=family, model=model, tokenizer=inputs / "tokenizer" / f"domain-{kind}", output=tmp_path / "scratch"
-    )
+    job = scratch_job(pretrain_job(inputs, family, tmp_path), tmp_path / "scratch")
     encoder = load_encoder(scratch(job), verify=True)
     assert not encoder.trained
     assert encoder.family == family
     assert encoder.model.config.vocabulary == load_tokenizer(job.tokenizer).vocab_size
-    assert encoder.model.config.model_dump(include=set(model)) == model
+    assert encoder.model.config.model_dump(include=set(job.model)) == job.model
     other = scratch(job.model_copy(update={"output": tmp_path / "other", "seed": 1}))
     assert not same_bits(weights(job.output), weights(other))
 
 
 def test_models_without_language_modelling_have_the_vectors_of_the_text(inputs, tmp_path):
-    model = {**FAMILIES["ulmfit"].tiny, "static": 4}
-    pretrained = pretrain_job(inputs, "ulmfit", tmp_path / "pretrained")
+    pretraining = pretrain_job(inputs, "ulmfit", tmp_path, model={**FAMILIES["ulmfit"].tiny, "static": 4})
     training = lm_settings().model_copy(update={"vectors": True})
-    job = ScratchJob(
-        family="ulmfit", model=model, tokenizer=pretrained.tokenizer, tokens=pretrained.tokens, training=training,
-        output=tmp_path / "scratch",
-    )  # fmt: skip
+    job = scratch_job(pretraining, tmp_path / "scratch", tokens=pretraining.tokens, training=training)
     random = load_encoder(scratch(job))
     begun = load_encoder(scratch(job.model_copy(update={"start": "vectors", "output": tmp_path / "vectors"})))
-    run = LanguageModelRun(
-        name="run", family="ulmfit", model=model, tokens=job.tokens, tokenizer=job.tokenizer, training=training
-    )
+    run = run_of(job)
     first = initial_model(run)
     before_training(run, first)
     assert begun.trained and not random.trained
@@ -292,24 +279,15 @@ def test_models_without_language_modelling_have_the_vectors_of_the_text(inputs, 
     assert static is not None and expected is not None and expected.abs().sum() > 0
     assert torch.equal(static, expected), "the same channel"
     assert not torch.equal(random.model.piece_embedding(), first.piece_embedding()), "all other weights are random"
-    spec = SimpleNamespace(seed=1, job=SimpleNamespace(encoder=job.output), settings=SimpleNamespace(dropout=1.0))
-    drawn = load_initial_encoder(cast(Fit, spec))[0]
+    drawn = drawn_encoder(job.output)
     assert torch.equal(drawn.static_vectors(), expected), "of every seed of fine-tuning"
     assert not torch.equal(drawn.piece_embedding(), random.model.piece_embedding())
 
 
-def timed(seconds: float) -> LanguageModelTraining:
-    return LanguageModelTraining.model_validate(
-        {**lm_settings().model_dump(), "tokens": None, "seconds": seconds, "rate": 0.01}
-    )
-
-
 def test_a_budget_of_seconds_becomes_steps_once(inputs, tmp_path, monkeypatch):
-    job = pretrain_job(inputs, "ulmfit", tmp_path, training=timed(1000.0))
-    run = LanguageModelRun(
-        name="run", family="ulmfit", model=job.model, tokens=job.tokens, tokenizer=job.tokenizer,
-        training=job.training, storage=str(tmp_path / "checkpoints"), key="run", checkpoint_seconds=1e-9,
-    )  # fmt: skip
+    job = pretrain_job(inputs, "ulmfit", tmp_path, training=lm_settings(tokens=None, seconds=1000.0))
+    run = run_of(job, storage=str(tmp_path / "checkpoints"), key="run", checkpoint_seconds=1e-9)
+    assert launch._key(run) == launch._key(run.model_copy(update={"checkpoint_seconds": 5}))
     published: list[float] = []
     monkeypatch.setattr(language_model, "_steps_in_time", lambda *_: 5)
     real = language_model.train
@@ -338,14 +316,13 @@ def test_a_budget_of_seconds_becomes_steps_once(inputs, tmp_path, monkeypatch):
     [({"tokens": 10**9}, 0.1), ({"tokens": 10**9}, 1.1), ({"tokens": None, "seconds": 1e6}, 0.1)],
 )
 def test_passes_bound_the_budget(inputs, tmp_path, budget, passes):
-    training = LanguageModelTraining.model_validate({**lm_settings().model_dump(), **budget, "passes": passes})
+    training = lm_settings(**budget, passes=passes)
     job = pretrain_job(inputs, "word2vec", tmp_path, training=training)
-    metrics = json.loads((pretrain(job) / "metrics.json").read_text())
-    assert metrics["steps"] == round(passes * TokenStore(job.tokens, "train").tokens / (4 * 8))
+    steps = metrics_of(pretrain(job))["steps"]
+    assert steps == round(passes * TokenStore(job.tokens, "train").tokens / (4 * 8))
     # A smaller budget is not bounded.
     small = training.model_copy(update={"tokens": 4 * 8, "seconds": None})
-    job = pretrain_job(inputs, "word2vec", tmp_path / "small", training=small)
-    assert json.loads((pretrain(job) / "metrics.json").read_text())["steps"] == 1
+    assert metrics_of(pretrained_by(inputs, "word2vec", tmp_path / "small", training=small))["steps"] == 1
 
 
 def test_overfitting_is_reported(inputs, tmp_path, capsys):
@@ -359,14 +336,14 @@ def test_overfitting_is_reported(inputs, tmp_path, capsys):
         assert launch.overfitted(TrainingHistory(curve=curve)) == "", "the held-out loss does not rise"
     # A rate at which training diverges.
     settings = lm_settings(tokens=4 * 8 * 60, rate=3.0, clip=100.0, schedule="constant")
-    pretrain(pretrain_job(inputs, "word2vec", tmp_path, training=settings))
+    pretrained_by(inputs, "word2vec", tmp_path, training=settings)
     assert "pretrain word2vec: warning: the held-out loss rose from" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("budget", [{"tokens": None}, {"tokens": 10, "seconds": 1.0}])
 def test_exactly_one_budget_is_required(budget):
     with pytest.raises(ValidationError, match="needs a budget: either tokens or seconds"):
-        LanguageModelTraining.model_validate({**lm_settings().model_dump(), **budget})
+        lm_settings(**budget)
 
 
 @pytest.fixture
@@ -394,17 +371,14 @@ def test_a_published_model_replaces_pretraining(inputs, tmp_path, published):
     assert encoder.trained and encoder.family == "bert"
     facts = read_manifest(job.output, kind="encoder").facts
     assert (facts["source_digest"], facts["parent"]) == (digest, None)
-    with (job.output / "curve.csv").open() as file:
-        assert list(csv.reader(file)) == [["step", "tokens", "seconds", "loss", "heldout", "rate", "gradient_norm"]]
+    written = (job.output / "curve.csv").read_text()
+    assert written.splitlines() == ["step,tokens,seconds,loss,heldout,rate,gradient_norm"]
     # The report reads the same files as of a trained encoder.
-    metrics = json.loads((job.output / "metrics.json").read_text())
+    metrics = metrics_of(job.output)
     assert metrics["parameters"] > 1000
     assert [metrics[key] for key in ("tokens", "seconds", "tokens_per_second", "precision")] == [0, 0, 0, "float32"]
     # From scratch: the same sizes with the domain's vocabulary.
-    random = ScratchJob(
-        family="bert", source=published, digest=digest, tokenizer=job.tokenizer, output=tmp_path / "scratch"
-    )
-    drawn = load_encoder(scratch(random))
+    drawn = load_encoder(scratch(scratch_job(job, tmp_path / "scratch", source=published, digest=digest)))
     same = encoder.model.config.model_copy(update={"vocabulary": drawn.tokenizer.vocab_size})
     assert (drawn.trained, drawn.model.config) == (False, same)
 
@@ -423,35 +397,22 @@ def test_an_output_that_was_not_published_starts_at_the_frequencies(inputs, tmp_
         folder = tmp_path / f"tokenizer-{source.name}"
         counted.save(folder)
         out = tmp_path / f"of-{source.name}"
-        imported = load_encoder(
-            pretrain(pretrain_job(inputs, "bert", out, source=source, digest=None, model={}, tokenizer=folder))
-        )
+        imported = load_encoder(pretrained_by(inputs, "bert", out, source=source, model={}, tokenizer=folder))
         bias = dict(imported.model.named_parameters())["bias"]
         starts = torch.equal(bias, torch.from_numpy(counted.log_frequencies()).float())
         assert starts is not learned
 
 
 def test_a_published_model_that_differs_from_its_settings(inputs, tmp_path, published):
-    job = pretrain_job(inputs, "bert", tmp_path, source=published, digest="0" * 64, model={})
-    with pytest.raises(ArtifactError, match=f"its digest is [0-9a-f]{{64}}, expected {'0' * 64}"):
-        pretrain(job)
-    with pytest.raises(ConfigError, match="its model_type 'bert' belongs to the family 'bert', not 'ulmfit'"):
-        pretrain(pretrain_job(inputs, "ulmfit", tmp_path, source=published, model={}))
-    sized = pretrain_job(inputs, "bert", tmp_path, source=published, model={"width": 32, "dropout": 0.2})
-    with pytest.raises(ConfigError, match=r"published: the source determines width; remove it \(.*model\)"):
-        pretrain(sized)
-    tokenizer = inputs / "tokenizer" / "general-char"
-    other = pretrain_job(inputs, "bert", tmp_path, source=published, model={}, tokenizer=tokenizer)
-    with pytest.raises(ConfigError, match="its tokenizer is of kind 'wordpiece'; .* instead of 'char'"):
-        pretrain(other)
-    assert not job.output.exists()
-
-
-def test_the_interval_of_checkpoints_does_not_change_the_key(inputs):
-    folders = {name: inputs / name / "general-wordpiece" for name in ("tokens", "tokenizer")}
-    run = LanguageModelRun(name="run", family="ulmfit", training=lm_settings(), **folders)
-    other = run.model_copy(update={"checkpoint_seconds": 1e-9})
-    assert launch._key(run) == launch._key(other)
+    for family, changes, message in (
+        ("bert", {"digest": "0" * 64}, f"its digest is [0-9a-f]{{64}}, expected {'0' * 64}"),
+        ("ulmfit", {}, "its model_type 'bert' belongs to the family 'bert', not 'ulmfit'"),
+        ("bert", {"model": {"width": 32, "dropout": 0.2}}, r"published: the source determines width; remove it \(.*m"),
+        ("bert", text_of(inputs, "general", "char"), "its tokenizer is of kind 'wordpiece'; .* instead of 'char'"),
+    ):
+        with pytest.raises((ArtifactError, ConfigError), match=message):
+            pretrained_by(inputs, family, tmp_path, **{"source": published, "model": {}} | changes)
+    assert not (tmp_path / "pretrained").exists()
 
 
 def test_perplexity_is_measured_on_as_much_held_out_text_as_the_settings_say(inputs, tmp_path):
@@ -459,10 +420,8 @@ def test_perplexity_is_measured_on_as_much_held_out_text_as_the_settings_say(inp
     numbers = {}
     for heldout in (64, 32_768):
         training = lm_settings(tokens=4 * 8 * 60, rate=0.01, heldout=heldout)
-        output = pretrain(pretrain_job(inputs, "ulmfit", tmp_path / str(heldout), training=training))
-        metrics = json.loads((output / "metrics.json").read_text())
-        with (output / "curve.csv").open() as file:
-            measured = [row["heldout"] != "" for row in csv.DictReader(file)]
-        numbers[heldout] = metrics["pieces"], len(measured), sum(measured)
+        output = pretrained_by(inputs, "ulmfit", tmp_path / str(heldout), training=training)
+        measured = [row["heldout"] != "" for row in curve_of(output)]
+        numbers[heldout] = metrics_of(output)["pieces"], len(measured), sum(measured)
     assert numbers[64] == (64, 20, 0), "the curve would take more text than both measurements"
     assert numbers[32_768][0] > 64 and numbers[32_768][1:] == (20, 20)

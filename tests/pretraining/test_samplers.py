@@ -117,27 +117,32 @@ def unmask(batch: dict[str, torch.Tensor]) -> torch.Tensor:
     return batch["tokens"].scatter(1, batch["positions"], batch["targets"])
 
 
-def test_pairs_fill_the_row_and_b_follows_a_or_not():
-    store = numbered_store(documents=60)
-    pairs = SentencePairSampler(store, batch_size=32, window=24, seed=0, vocabulary=2000)
-    follows = {0: 0, 1: 0}
-    for step in range(8):
+@pytest.mark.parametrize(
+    ("kind", "key"), [(SentencePairSampler, "next_sentence"), (SentenceOrderSampler, "sentence_order")]
+)
+def test_pairs_fill_the_row_and_b_belongs_to_a_by_its_label(kind, key):
+    """Sentences have 5 pieces and documents 20, numbered from 5."""
+    pairs = kind(numbered_store(documents=60), batch_size=32, window=24, seed=0, vocabulary=2000)
+    counts = {0: 0, 1: 0}
+    for step in range(40):
         batch = pairs.batch(step)
-        for row, segments, label in zip(unmask(batch), batch["segments"], batch["next_sentence"].tolist(), strict=True):
+        for row, segments, label in zip(unmask(batch), batch["segments"], batch[key].tolist(), strict=True):
             cut = int((segments == 0).sum())
-            first, second = row[:cut].tolist(), row[cut:].tolist()
-            assert len(row) == 24
             assert segments.tolist() == [0] * cut + [1] * (24 - cut)
-            assert (first[0], first[-1], second[-1]) == (START, END, END)
-            # Both begin with a sentence: sentences have 5 pieces, numbered from 5.
-            assert first[1] % 5 == 0
-            assert second[0] % 5 == 0
-            last = [piece for piece in first if piece >= FIRST_ORDINARY][-1]
-            assert (second[0] == last + 1) == (label == 0)
-            same_document = (second[0] - 5) // 20 == (last - 5) // 20
-            assert same_document == (label == 0)
-            follows[label] += 1
-    assert 0.4 < follows[0] / 256 < 0.6
+            assert len(row) == 24 and (row[0], row[cut - 1], row[-1]) == (START, END, END)
+            first, second = row[1 : cut - 1].tolist(), row[cut:-1].tolist()
+            # Both begin with a sentence.
+            assert first[0] % 5 == second[0] % 5 == 0
+            if key == "next_sentence":
+                last = [piece for piece in first if piece >= FIRST_ORDINARY][-1]
+                assert (second[0] == last + 1) == ((second[0] - 5) // 20 == (last - 5) // 20) == (label == 0)
+            else:
+                # The later part begins with the sentence after the one in which the earlier ends.
+                earlier, later = (second, first) if label else (first, second)
+                assert later[0] == earlier[-1] // 5 * 5 + 5
+                assert (later[0] - 5) // 20 == (earlier[-1] - 5) // 20
+            counts[label] += 1
+    assert 0.45 < counts[0] / 1280 < 0.55
 
 
 def mixed_store() -> MemoryStore:
@@ -159,9 +164,7 @@ def test_a_row_without_a_pair_has_no_label(sampler, key):
     document_of = {
         piece: number
         for number in range(store.documents)
-        for piece in store.span(
-            int(store.offsets[number]), int(store.offsets[number + 1] - store.offsets[number])
-        ).tolist()
+        for piece in store.stream[store.offsets[number] : store.offsets[number + 1]].tolist()
     }
     actual = {NO_PAIR: 0, 0: 0, 1: 0}
     for step in range(20):
@@ -220,29 +223,6 @@ def test_whole_words_reach_the_sampler():
                 row[place] % 2 == 0 and place - 1 not in positions for place in positions if row[place - 1] > 4
             )
     assert split == 0
-
-
-def test_parts_of_a_text_in_both_orders():
-    store = numbered_store(documents=60)
-    orders = SentenceOrderSampler(store, batch_size=32, window=24, seed=0, vocabulary=2000)
-    counts = {0: 0, 1: 0}
-    for step in range(40):
-        batch = orders.batch(step)
-        for row, segments, label in zip(
-            unmask(batch), batch["segments"], batch["sentence_order"].tolist(), strict=True
-        ):
-            cut = int((segments == 0).sum())
-            first, second = row[1 : cut - 1].tolist(), row[cut:-1].tolist()
-            assert len(row) == 24
-            assert segments.tolist() == [0] * cut + [1] * (24 - cut)
-            assert (row[0], row[cut - 1], row[-1]) == (START, END, END)
-            earlier, later = (second, first) if label else (first, second)
-            # Both begin with a sentence, the later part with the one after the sentence in which the earlier ends.
-            assert earlier[0] % 5 == later[0] % 5 == 0
-            assert later[0] == earlier[-1] // 5 * 5 + 5
-            assert (later[0] - 5) // 20 == (earlier[-1] - 5) // 20
-            counts[label] += 1
-    assert 0.45 < counts[0] / 1280 < 0.55
 
 
 def test_a_sentence_longer_than_the_row_is_split():

@@ -1,9 +1,5 @@
 """Static vectors beside trained embeddings or states, from the text or from a file."""
 
-import json
-from types import SimpleNamespace
-from typing import cast
-
 import numpy as np
 import pytest
 import torch
@@ -11,7 +7,6 @@ import torch
 from components.core.artifacts import digest_files, read_manifest
 from components.core.errors import ConfigError
 from components.interchange.vectors import write_vectors
-from components.learners.finetuning.fit import Fit, load_initial_encoder
 from components.models import FAMILIES
 from components.models.encoder import build_model, load_encoder
 from components.models.layers.text_words import packed
@@ -19,9 +14,18 @@ from components.models.ulmfit import AWDLSTM
 from components.tokenization.special import FIRST_ORDINARY
 from components.tokenization.store import TokenStore
 from components.training.pretraining.adapt import adapt
-from components.training.pretraining.pretrain import ScratchJob, pretrain, scratch
+from components.training.pretraining.pretrain import pretrain, scratch
 from components.training.pretraining.word_vectors import TextVectors
-from tests.training.helpers import adapt_job, lm_settings, pretrain_job, weights
+from tests.training.helpers import (
+    adapt_job,
+    drawn_encoder,
+    lm_settings,
+    metrics_of,
+    pretrain_job,
+    pretrained_by,
+    scratch_job,
+    weights,
+)
 
 TINY = dict(FAMILIES["ulmfit"].tiny)
 
@@ -48,7 +52,7 @@ def test_static_vectors_are_features_of_the_embedding_only():
 
 def test_adaptation_learns_those_of_the_domain(inputs, tmp_path):
     model = {**TINY, "static": 9}
-    pretrained = pretrain(pretrain_job(inputs, "ulmfit", tmp_path, model=model))
+    pretrained = pretrained_by(inputs, "ulmfit", tmp_path, model=model)
     for encoder, corpus in (
         (pretrained, "general"),
         (adapt(adapt_job(inputs, "ulmfit", pretrained, tmp_path)), "domain"),
@@ -75,10 +79,8 @@ def test_a_file_fills_the_channel_of_every_start(inputs, tmp_path, family):
     pretraining = pretrain_job(inputs, family, tmp_path, model=model, **given)
     pretrained = pretrain(pretraining)
     adaptation = adapt_job(inputs, family, pretrained, tmp_path, **given)
-    random = ScratchJob(
-        family=family, model=model, tokenizer=adaptation.tokenizer, tokens=adaptation.tokens, training=lm_settings(),
-        output=tmp_path / "scratch", **given,
-    )  # fmt: skip
+    text = {"tokenizer": adaptation.tokenizer, "tokens": adaptation.tokens, "training": lm_settings()}
+    random = scratch_job(pretraining, tmp_path / "scratch", **text, **given)
     for output in (pretrained, adapt(adaptation), scratch(random)):
         encoder = load_encoder(output)
         table, words = encoder.model.static_vectors(), encoder.model.static_words()
@@ -91,10 +93,9 @@ def test_a_file_fills_the_channel_of_every_start(inputs, tmp_path, family):
             assert torch.equal(words, packed(["the", "river", "bucket", "", ""])), "the long word has no row"
         assert table.tolist() == expected and table.any()
         assert read_manifest(output).facts["vectors"] == given["vectors_digest"]
-        metrics = json.loads((output / "metrics.json").read_text())
+        metrics = metrics_of(output)
         assert 0 < metrics["vectors_pieces"] < 1 and 0 < metrics["vectors_occurrences"] < 1
-    spec = SimpleNamespace(seed=1, job=SimpleNamespace(encoder=random.output), settings=SimpleNamespace(dropout=1.0))
-    drawn = load_initial_encoder(cast(Fit, spec))[0]
+    drawn = drawn_encoder(random.output)
     assert torch.equal(drawn.static_vectors(), table)
     assert words is None or torch.equal(drawn.static_words(), words)
 

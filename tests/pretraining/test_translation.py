@@ -11,15 +11,14 @@ import torch
 
 from components.cluster.distributed import World
 from components.core.errors import DataError
-from components.data.segmenters import Segmentation
 from components.models.encoder import build_model
 from components.models.translation import TranslationModel
 from components.serving.generation import translate_text
-from components.tokenization.special import END, FIRST_ORDINARY, SPECIAL_PIECES, START, UNK
-from components.tokenization.word import WordTokenizer
+from components.tokenization.special import END, FIRST_ORDINARY, START, UNK
 from components.training.loop import TrainingState
 from components.training.pretraining.language_model import parameter_groups
 from components.training.pretraining.translation import SCORED, TranslationSampler, bleu
+from tests.tokenizers import make_tokenizer
 from tests.training.helpers import PairStore, lm_settings, losses_until, numbered_pairs, numbered_store
 
 
@@ -74,10 +73,8 @@ def test_a_corpus_without_pairs():
         TranslationSampler(numbered_store(), batch_size=4, window=8, seed=0, vocabulary=500)
 
 
-WORDS = [chr(ord("a") + index) for index in range(11)]
-TOKENIZER = WordTokenizer(
-    [*SPECIAL_PIECES, *WORDS], segmentation=Segmentation("none"), lowercase=True, strip_accents=True
-)
+WORDS = "abcdefghijk"
+TOKENIZER = make_tokenizer("word", WORDS)
 NETWORKS: dict[str, dict[str, Any]] = {
     "cove": {"embedding": 24, "hidden": 32, "layers": 1, "dropout": 0},
     "transformer": {"width": 64, "heads": 4, "layers": 1, "positions": 8, "dropout": 0, "dropout_attention": 0},

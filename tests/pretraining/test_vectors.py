@@ -13,7 +13,7 @@ from components.tokenization.special import END
 from components.tokenization.store import TokenStore
 from components.training.pretraining.pretrain import pretrain
 from components.training.pretraining.word_vectors import TextVectors, _counts, initialise_embeddings
-from tests.training.helpers import MemoryStore, lm_settings, make_inputs, pretrain_job
+from tests.training.helpers import MemoryStore, lm_settings, pretrain_job
 
 VOCABULARY = 14
 
@@ -91,8 +91,7 @@ def test_new_rows_are_mapped_to_the_space_of_the_known_ones():
 
 
 @pytest.mark.parametrize("family", sorted(FAMILIES))
-def test_pretraining_can_start_with_them(tmp_path, family):
-    inputs = make_inputs(tmp_path / "inputs")
+def test_pretraining_can_start_with_them(inputs, tmp_path, family):
     # A learning rate without effect: the written weights are the initial ones.
     settings = lm_settings(tokens=4 * 8, rate=1e-30, vectors=True)
     job = pretrain_job(inputs, family, tmp_path, training=settings)

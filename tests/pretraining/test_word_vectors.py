@@ -1,6 +1,5 @@
 """Embedding tables that start from a file of word vectors."""
 
-import json
 from pathlib import Path
 
 import numpy as np
@@ -10,23 +9,28 @@ from torch import nn
 
 from components.core.artifacts import digest_files, read_manifest
 from components.core.errors import ArtifactError, ConfigError
-from components.data.segmenters import Segmentation
 from components.interchange.vectors import WordVectors, write_vectors
 from components.models.encoder import load_encoder
 from components.tokenization import Tokenizer, load_tokenizer
-from components.tokenization.special import FIRST_ORDINARY, SPECIAL_PIECES
-from components.tokenization.wordpiece import WordPieceTokenizer
+from components.tokenization.special import FIRST_ORDINARY
 from components.training.pretraining.pretrain import pretrain
 from components.training.pretraining.word_vectors import match, prepare_vectors, start_from_vectors
-from tests.training.helpers import lm_settings, pretrain_job, run_interrupted, same_bits, tokenizer_of, weights
+from tests.tokenizers import make_tokenizer
+from tests.training.helpers import (
+    lm_settings,
+    metrics_of,
+    pretrain_job,
+    run_interrupted,
+    same_bits,
+    tokenizer_of,
+    weights,
+)
 
 PIECES = ["Cat", "dog", "##ing", "sun", "##s"]
 
 
-def tokenizer(**options: object) -> WordPieceTokenizer:
-    return WordPieceTokenizer(
-        [*SPECIAL_PIECES, *PIECES], segmentation=Segmentation("none"), lowercase=False, strip_accents=False, **options
-    )
+def tokenizer(**options: object) -> Tokenizer:
+    return make_tokenizer("wordpiece", PIECES, lowercase=False, **options)
 
 
 def test_pieces_are_matched_with_words_and_counted():
@@ -71,7 +75,7 @@ def test_a_model_starts_from_vectors_and_reports_their_coverage(inputs, tmp_path
     job = pretrain_job(inputs, family, tmp_path / "run", training=lm_settings(tokens=32, rate=1e-9))
     job = job.model_copy(update={"vectors": file, "vectors_digest": digest_files([file])})
     output = pretrain(job)
-    numbers = json.loads((output / "metrics.json").read_text())
+    numbers = metrics_of(output)
     assert numbers["vectors_pieces"] == pytest.approx(0.5, abs=0.02) and 0 < numbers["vectors_occurrences"] < 1
     assert read_manifest(output).facts["vectors"] == digest_files([file])
     model = load_encoder(output).model
@@ -105,8 +109,7 @@ def test_cove_on_fixed_word_vectors(inputs, tmp_path):
     model = {"embedding": 6, "hidden": 8, "fixed_words": True}
     outputs = []
     for name in ("unbroken", "interrupted"):
-        job = pretrain_job(inputs, "cove", tmp_path / name, training=lm_settings(), model=model)
-        job = job.model_copy(update={"vectors": file})
+        job = pretrain_job(inputs, "cove", tmp_path / name, model=model, vectors=file)
         if name == "interrupted":
             run_interrupted(pretrain, job)
         else:

@@ -4,21 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
 
 from components.core.artifacts import writing
 from components.data.formats import corpus
-from components.data.segmenters import Segmentation
-from components.tokenization import Tokenizer
-from components.tokenization.char import CharTokenizer
-from components.tokenization.special import SPECIAL_PIECES
-from components.tokenization.word import OpenWordTokenizer, WordTokenizer
-from components.tokenization.wordpiece import WordPieceTokenizer
+from tests.tokenizers import make_tokenizer
 
 WriteCorpus = Callable[..., Path]
-MakeTokenizer = Callable[..., Tokenizer]
 
 
 @pytest.fixture
@@ -53,22 +48,6 @@ def write_corpus() -> WriteCorpus:
 
 
 @pytest.fixture
-def make() -> MakeTokenizer:
+def make() -> Callable[..., Any]:
     """`make("wordpiece", ["a", "##b"], lowercase=False)`: a tokenizer with these pieces after the special ones."""
-
-    def build(
-        kind: str, pieces: Sequence[str], *, segmenter: str = "none", lowercase: bool = True, strip: bool | None = None
-    ) -> Tokenizer:
-        vocabulary = [*SPECIAL_PIECES, *pieces]
-        segmentation = Segmentation(segmenter)
-        if kind == "char":
-            return CharTokenizer(vocabulary, segmentation=segmentation)
-        cls = {"wordpiece": WordPieceTokenizer, "word": WordTokenizer, "open_word": OpenWordTokenizer}[kind]
-        return cls(
-            vocabulary,
-            segmentation=segmentation,
-            lowercase=lowercase,
-            strip_accents=lowercase if strip is None else strip,
-        )
-
-    return build
+    return make_tokenizer

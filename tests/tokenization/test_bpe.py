@@ -8,11 +8,9 @@ from hypothesis import strategies as st
 from transformers import GPT2TokenizerFast
 
 from components.core.errors import DataError
-from components.data.segmenters import Segmentation
-from components.settings.tokenizer import TokenizerSettings
 from components.tokenization.bpe import SEPARATOR, BytePairTokenizer
-from components.tokenization.special import FIRST_ORDINARY, SPECIAL_PIECES
-from components.tokenization.train import fit
+from components.tokenization.special import FIRST_ORDINARY
+from tests.tokenizers import learn, make_tokenizer
 
 ENGLISH = ["the parameter's names, the 20 lists\n\n  of names don't we've!", "Thai text follows: "] * 3
 THAI = ["การประมวลผลภาษาธรรมชาติ ก็ได้ ที่นี่ น้ำ"] * 3
@@ -27,16 +25,11 @@ PARTS = st.sampled_from(
 texts = st.one_of(st.lists(PARTS, max_size=12).map("".join), st.text(max_size=12))
 
 
-def learn(segmenter: str = "none", vocabulary: int = 290) -> BytePairTokenizer:
-    segmentation = Segmentation(segmenter)
-    sample = [segmentation.spaced(text, SEPARATOR) for text in ENGLISH + THAI]
-    chosen = TokenizerSettings.model_validate({"bpe": {"vocabulary": vocabulary}})
-    tokenizer = fit(sample, kind="bpe", settings=chosen, segmentation=segmentation)
-    assert isinstance(tokenizer, BytePairTokenizer)
-    return tokenizer
+PLAIN, SEGMENTED = (learn(ENGLISH + THAI, "bpe", segmenter=name, vocabulary=290) for name in ("none", "thai"))
 
 
-PLAIN, SEGMENTED = learn(), learn("thai")
+#: Of the same pieces, without marks in words.
+GPT2 = make_tokenizer("bpe", PLAIN.pieces[5:], merges=PLAIN.merges, marks=False)
 
 
 def cut(tokenizer: BytePairTokenizer, text: str) -> list[str]:
@@ -44,30 +37,11 @@ def cut(tokenizer: BytePairTokenizer, text: str) -> list[str]:
 
 
 def test_the_most_frequent_pair_is_merged_first():
-    chosen = TokenizerSettings.model_validate({"bpe": {"vocabulary": 5 + 256 + 3}})
-    tokenizer = fit(["hug hug hug", "pug pug hugs"], kind="bpe", settings=chosen, segmentation=Segmentation("none"))
-    assert isinstance(tokenizer, BytePairTokenizer)
+    tokenizer = learn(["hug hug hug", "pug pug hugs"], "bpe", vocabulary=5 + 256 + 3)
     assert tokenizer.pieces[5:8] == ["!", '"', "#"]
     # "ug" comes 6 times, then "hug" 4 times, then " hug" 3 times.
     assert tokenizer.pieces[261:] == ["ug", "hug", "Ġhug"]
     assert cut(tokenizer, "hugs pug hug") == ["hug", "s", "Ġ", "p", "ug", "Ġhug"]
-
-
-@settings(max_examples=300, deadline=None)
-@given(st.lists(texts, max_size=5))
-def test_ids_equal_the_library_and_texts_round_trip(many):
-    expected = [encoding.ids for encoding in PLAIN.backend.encode_batch(many, add_special_tokens=False)]
-    assert [ids.tolist() for ids in PLAIN.encode_batch(many)] == expected
-    assert [PLAIN.decode(ids) for ids in expected] == many
-
-
-@settings(max_examples=150, deadline=None)
-@given(st.lists(texts, max_size=5))
-def test_segmented_ids_equal_the_library_and_texts_round_trip(many):
-    spaced = [SEGMENTED.segmentation.spaced(text, SEPARATOR) for text in many]
-    expected = [encoding.ids for encoding in SEGMENTED.backend.encode_batch(spaced, add_special_tokens=False)]
-    assert [ids.tolist() for ids in SEGMENTED.encode_batch(many)] == expected
-    assert [SEGMENTED.decode(ids) for ids in expected] == [text.replace(SEPARATOR, "") for text in many]
 
 
 @settings(max_examples=100, deadline=None)
@@ -100,40 +74,31 @@ def test_names_of_special_pieces_in_text_are_ordinary_text():
 
 def test_merges_of_another_vocabulary_are_an_error():
     with pytest.raises(ValueError, match="merges do not fit the pieces"):
-        BytePairTokenizer([*SPECIAL_PIECES, "a"], merges=[("a", "b")], segmentation=Segmentation("none"))
+        make_tokenizer("bpe", ["a"], merges=[("a", "b")])
 
 
 def test_a_vocabulary_smaller_than_the_bytes():
     with pytest.raises(DataError, match=r"tokenizer.bpe.vocabulary: 200 pieces are too few, .* have 261;"):
-        learn(vocabulary=200)
+        learn(ENGLISH, "bpe", vocabulary=200)
 
 
 def test_text_is_split_like_gpt2s():
     vocabulary = {piece: index for index, piece in enumerate(PLAIN.pieces)} | {"<|endoftext|>": PLAIN.vocab_size}
     peer = GPT2TokenizerFast(vocab=vocabulary, merges=PLAIN.merges)
-    ours = BytePairTokenizer(PLAIN.pieces, merges=PLAIN.merges, marks=False, segmentation=Segmentation("none"))
     for text in [*ENGLISH, *THAI, "I'll  see\tyou\n\n at 3:45pm's", "e\u0301a", "'''s"]:
-        assert ours.encode_batch([text])[0].tolist() == peer(text, add_special_tokens=False)["input_ids"]
+        assert GPT2.encode_batch([text])[0].tolist() == peer(text, add_special_tokens=False)["input_ids"]
 
 
 def test_combining_marks_are_part_of_words():
     word = "\u0e17\u0e35\u0e48"
-    gpt2 = BytePairTokenizer(PLAIN.pieces, merges=PLAIN.merges, marks=False, segmentation=Segmentation("none"))
     parts = {
-        marks: t.backend.pre_tokenizer.pre_tokenize_str(f"a {word}") for marks, t in ((True, PLAIN), (False, gpt2))
+        marks: t.backend.pre_tokenizer.pre_tokenize_str(f"a {word}") for marks, t in ((True, PLAIN), (False, GPT2))
     }
     assert [span for _, span in parts[True]] == [(0, 1), (1, 5)]
     assert [span for _, span in parts[False]] == [(0, 1), (1, 3), (3, 5)]
 
 
 def test_segmented_words_are_pieces_without_spaces():
-    tokenizer = learn("thai", vocabulary=365)
+    tokenizer = learn(ENGLISH + THAI, "bpe", segmenter="thai", vocabulary=365)
     ids = tokenizer.encode_batch(["การประมวลผลภาษาธรรมชาติ ก็ได้"])[0]
     assert [tokenizer.decode([id_]) for id_ in ids] == ["การประมวลผล", "ภาษาธรรมชาติ", " ก็ได้"]
-
-
-def test_surface_and_continuation():
-    names = [*SPECIAL_PIECES, "Ġthe", "the", "Ġ", "à"]
-    tokenizer = BytePairTokenizer(names, merges=[], segmentation=Segmentation("none"))
-    assert [tokenizer.surface(id_) for id_ in range(5, 9)] == ["the", "the", "", ""]
-    assert [tokenizer.continues(id_) for id_ in range(5, 9)] == [False, True, False, True]

@@ -1,17 +1,17 @@
-"""Encoding by distinct words gives exactly the ids of the library's `encode_batch`."""
+"""Encoding gives exactly the ids of the library's `encode_batch`, also by distinct words."""
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from components.data.segmenters import Segmentation
 from components.tokenization import distinct
-from components.tokenization.bert import BertWordsTokenizer
+from components.tokenization.bpe import SEPARATOR
 from components.tokenization.distinct import DistinctWordEncoder
-from components.tokenization.special import SPECIAL_PIECES
-from components.tokenization.word import WordTokenizer
-from components.tokenization.wordpiece import WordPieceTokenizer
+from components.tokenization.unigram import WORDS as WORDS_OF_UNIGRAM
+from tests.tokenization import test_bpe as bpe
+from tests.tokenization import test_unigram as unigram
+from tests.tokenizers import make_tokenizer
 
 # Letters that change under case folding or decomposition, marks, joiners, controls, every sort of white space,
 # punctuation in and outside ASCII, CJK, Thai, emoji, the special pieces' own characters.
@@ -29,44 +29,51 @@ nasty_texts = st.lists(
 ).map("".join)
 
 
-def pieces() -> list[str]:
-    letters = [character for character in dict.fromkeys(NASTY + "cdefghijklmnopqrstuvwxyı") if not character.isspace()]
-    return [*SPECIAL_PIECES, *letters, *(f"##{letter}" for letter in letters), "ab", "##bb", "in", "##ing"]
+LETTERS = [character for character in dict.fromkeys(NASTY + "cdefghijklmnopqrstuvwxyı") if not character.isspace()]
+PIECES = [*LETTERS, *(f"##{letter}" for letter in LETTERS), "ab", "##bb", "in", "##ing"]
+VARIANTS = {
+    f"{kind}, {form}": make_tokenizer(kind, PIECES, lowercase=form != "cased", strip=form == "stripped")
+    for kind in ("wordpiece", "word")
+    for form in ("stripped", "lower", "cased")
+}
+#: A tokenizer of a published file has another way through the library.
+FOREIGN = make_tokenizer(
+    "unigram", unigram.PLAIN.pieces[5:], scores=unigram.PLAIN.scores, normalizer=unigram.PLAIN.normalizer,
+    pre_tokenizer={"type": "Sequence", "pretokenizers": WORDS_OF_UNIGRAM["pretokenizers"], "ours": False},
+)  # fmt: skip
+TOKENIZERS = VARIANTS | {
+    "bpe": bpe.PLAIN,
+    "bpe, segmented": bpe.SEGMENTED,
+    "unigram": unigram.PLAIN,
+    "unigram, segmented": unigram.SEGMENTED,
+    "unigram, foreign": FOREIGN,
+}
 
 
-def tokenizer(cls: type[BertWordsTokenizer], *, lowercase: bool, strip_accents: bool) -> BertWordsTokenizer:
-    return cls(pieces(), segmentation=Segmentation("none"), lowercase=lowercase, strip_accents=strip_accents)
+@pytest.mark.parametrize("name", TOKENIZERS)
+@settings(max_examples=150, deadline=None)
+@given(st.lists(st.one_of(nasty_texts, bpe.texts, unigram.texts), max_size=5))
+def test_ids_equal_the_library(name, many):
+    """And texts of byte pairs round trip."""
+    tokenizer = TOKENIZERS[name]
+    separator = SEPARATOR if tokenizer.kind == "bpe" else " "
+    spaced = [tokenizer.segmentation.spaced(text, separator) for text in many]
+    expected = [encoding.ids for encoding in tokenizer.backend.encode_batch(spaced, add_special_tokens=False)]
+    assert [ids.tolist() for ids in tokenizer.encode_batch(many)] == expected
+    if tokenizer.kind == "bpe":
+        kept = many if tokenizer is bpe.PLAIN else [text.replace(SEPARATOR, "") for text in many]
+        assert [tokenizer.decode(ids) for ids in expected] == kept
 
 
-VARIANTS = [
-    tokenizer(cls, lowercase=lowercase, strip_accents=strip)
-    for cls in (WordPieceTokenizer, WordTokenizer)
-    for lowercase, strip in ((True, True), (True, False), (False, False))
-]
-
-
-def names(variant: BertWordsTokenizer) -> str:
-    return (
-        f"{variant.kind}-{'lower' if variant.lowercase else 'cased'}-{'stripped' if variant.strip_accents else 'marks'}"
-    )
-
-
-@pytest.mark.parametrize("variant", VARIANTS, ids=names)
-@settings(max_examples=100, deadline=None)
-@given(st.lists(nasty_texts, max_size=5))
-def test_ids_equal_the_library(variant, texts):
-    expected = [encoding.ids for encoding in variant.backend.encode_batch(texts, add_special_tokens=False)]
-    assert [ids.tolist() for ids in variant.encode_batch(texts)] == expected
-
-
-@pytest.mark.parametrize("variant", VARIANTS[:2], ids=names)
-def test_characters_of_every_block_equal_the_library(variant):
+@pytest.mark.parametrize("name", ["wordpiece, stripped", "wordpiece, lower"])
+def test_characters_of_every_block_equal_the_library(name):
     """Each code point of the first blocks and every 67th of the rest, next to letters, white space and punctuation."""
     points = [*range(0x3100), *range(0x3100, 0x110000, 67)]
     characters = [chr(point) for point in points if not 0xD800 <= point < 0xE000]
     texts = [f"a{character}b {character}. .{character}" for character in characters]
-    expected = [encoding.ids for encoding in variant.backend.encode_batch_fast(texts, add_special_tokens=False)]
-    assert [ids.tolist() for ids in variant.encode_batch(texts)] == expected
+    tokenizer = VARIANTS[name]
+    expected = [encoding.ids for encoding in tokenizer.backend.encode_batch_fast(texts, add_special_tokens=False)]
+    assert [ids.tolist() for ids in tokenizer.encode_batch(texts)] == expected
 
 
 def test_texts_are_separate_across_chunks_and_cleared_caches(monkeypatch):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,12 +14,11 @@ from components.tokenization import word as open_word
 from components.tokenization.special import UNK
 from components.tokenization.word import OpenWordTokenizer, train_open_word, train_word
 
-MakeTokenizer = Callable[..., Tokenizer]
 KNOWN = ["the", "name", ","]
 
 
 @pytest.fixture
-def tokenizer(make: MakeTokenizer) -> Tokenizer:
+def tokenizer(make: Any) -> Tokenizer:
     return make("open_word", KNOWN)
 
 
@@ -48,17 +47,6 @@ def test_the_fingerprint_does_not_depend_on_unseen_words(tokenizer, tmp_path):
     # Neither does storing one that has met words carry them along.
     tokenizer.save(tmp_path)
     assert load_tokenizer(tmp_path).encode_batch(["other"])[0].tolist() == [8]
-
-
-def test_the_fingerprint_depends_on_the_spelling_of_words(make):
-    # None of the probes' words is in the vocabulary: the ids of a closed tokenizer would all be UNK.
-    prints = {
-        make("open_word", ["zz"]).fingerprint(),
-        make("open_word", ["zz"], lowercase=False).fingerprint(),
-        make("open_word", ["zz"], strip=False).fingerprint(),
-        make("word", ["zz"]).fingerprint(),
-    }
-    assert len(prints) == 4
 
 
 def test_words_of_a_language_without_spaces(make):

@@ -12,13 +12,13 @@ import pytest
 from components.cluster import shards
 from components.core.artifacts import read_manifest
 from components.core.errors import ArtifactError, DataError
-from components.data.segmenters import Segmentation
 from components.settings.tokenizer import TokenizerSettings
 from components.tokenization import KINDS, load_tokenizer
 from components.tokenization.special import END
 from components.tokenization.store import TokenStore
 from components.tokenization.tokenize import TokenizeJob, encode_documents, tokenize
-from components.tokenization.train import TokenizerJob, fit, sample, train_tokenizer
+from components.tokenization.train import TokenizerJob, sample, train_tokenizer
+from tests.tokenizers import learn as learn_tokenizer
 
 FIRST = ["The name. The list!", "a list of names"]
 SECOND = ["the\nend"]
@@ -110,18 +110,15 @@ def test_encoding_by_sentence_equals_encoding_the_document(kind, segmenter):
         "abc. Tab b\n\nT. a", "", " \n ", "การตัด การ\nabc", "a", "One. Two!  \n\nThree?\n four ",
         "ภาษาไทย ก็ได้ ที่นี่", " . a",
     ]  # fmt: skip
-    segmentation = Segmentation(segmenter)
-    settings = TokenizerSettings.model_validate({"word": {"min_frequency": 1}, "wordpiece": {"min_frequency": 1}})
-    separator = KINDS[kind].separator if KINDS[kind].segmented else ""
-    sample = [segmentation.spaced(text, separator) for text in texts]
-    tokenizer = fit(sample, kind=kind, settings=settings, segmentation=segmentation)
+    frequent = {"min_frequency": 1} if kind in ("word", "wordpiece") else {}
+    tokenizer = learn_tokenizer(texts, kind, segmenter=segmenter, **frequent)
     encoded = encode_documents(texts, tokenizer=tokenizer)
     for index, ids in enumerate(tokenizer.encode_batch(texts)):
         start, end = encoded.offsets[index : index + 2]
         if kind != "open_word":
             assert encoded.ids[start : end - 1].tolist() == ids.tolist()
         assert encoded.ids[end - 1] == END
-    words = [len(segmentation.spaced(text).split()) for text in texts]
+    words = [len(tokenizer.segmentation.spaced(text).split()) for text in texts]
     assert (list(encoded.words), list(encoded.chars)) == (words, [len(text) for text in texts])
 
 

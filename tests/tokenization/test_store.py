@@ -35,7 +35,9 @@ def documents(
     )
 
 
-def write_store(directory: Path, shards: dict[str, list[EncodedDocuments]], *, vocab_size: int = 100) -> Path:
+def write_store(
+    directory: Path, shards: dict[str, list[EncodedDocuments]], *, vocab_size: int = 100, **facts: object
+) -> Path:
     """A token directory with these shards in the given order."""
     with writing(directory, kind=KIND) as draft:
         for name, batches in shards.items():
@@ -45,6 +47,7 @@ def write_store(directory: Path, shards: dict[str, list[EncodedDocuments]], *, v
             "tokenizer": "f",
             "vocabulary": vocab_size,
             "shards": {split: [name for name in shards if name.startswith(split)] for split in ("train", "heldout")},
+            **facts,
         }
     return directory
 
@@ -124,10 +127,7 @@ def test_a_directory_of_another_kind_is_an_error(store, tmp_path, write_corpus):
 
 
 def test_ids_of_another_type_are_an_error(tmp_path):
-    with writing(tmp_path / "tokens", kind=KIND) as draft:
-        write_shard(draft.path / "train-a.arrow", [documents([[9]])], vocab_size=100)
-        shards = {"train": ["train-a.arrow"], "heldout": []}
-        draft.facts |= {"layout": LAYOUT, "tokenizer": "f", "vocabulary": 70000, "shards": shards}
+    write_store(tmp_path / "tokens", {"train-a.arrow": [documents([[9]])]}, vocabulary=70000)
     with pytest.raises(ArtifactError, match="train-a.arrow: has uint16 ids, expected uint32 according to its manifest"):
         TokenStore(tmp_path / "tokens")
 

@@ -11,11 +11,10 @@ import pytest
 
 from components.core.artifacts import read_manifest, write_json, writing
 from components.core.errors import ArtifactError
-from components.data.segmenters import Segmentation
-from components.tokenization.special import END, FIRST_ORDINARY, SPECIAL_PIECES, UNK
+from components.tokenization.special import END, FIRST_ORDINARY, UNK
 from components.tokenization.store import TokenStore
 from components.tokenization.tokenize import TaskTokensJob, task_tokens
-from components.tokenization.word import WordTokenizer
+from tests.tokenizers import make_tokenizer
 
 WORDS = ["red", "apple", "old", "iron", "who", "test"]
 ID = {word: FIRST_ORDINARY + place for place, word in enumerate(WORDS)}
@@ -27,10 +26,7 @@ def job(tmp_path: Path, kind: str, **splits: list[list[str]]) -> TaskTokensJob:
             table = pa.table({"fields": pa.array(rows, pa.list_(pa.string()))})
             pq.write_table(table, draft.path / f"{name}.parquet")
         draft.facts |= {"task": "things", "kind": kind, "digests": {"train": "t"}}
-    tokenizer = WordTokenizer(
-        [*SPECIAL_PIECES, *WORDS], segmentation=Segmentation("none"), lowercase=True, strip_accents=True
-    )
-    tokenizer.save(tmp_path / "tokenizer")
+    make_tokenizer("word", WORDS).save(tmp_path / "tokenizer")
     return TaskTokensJob(examples=tmp_path / "examples", tokenizer=tmp_path / "tokenizer", output=tmp_path / "tokens")
 
 

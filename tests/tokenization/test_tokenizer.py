@@ -11,27 +11,23 @@ import pytest
 from tokenizers import models, trainers
 
 from components.core.errors import ArtifactError, DataError
-from components.data.segmenters import Segmentation
-from components.settings.tokenizer import TokenizerSettings
 from components.tokenization import KINDS, Tokenizer, load_tokenizer, overlap
 from components.tokenization.base import PROBES
 from components.tokenization.bert import backend
 from components.tokenization.special import END, PAD, SPECIAL_PIECES
-from components.tokenization.train import fit
+from tests.tokenizers import learn
 
 TEXTS = ["The parameter is optional.", "the API's name, the ID", "a list of the names"] * 3
-SMALL = TokenizerSettings.model_validate(
-    {
-        "wordpiece": {"vocabulary": 60},
-        "word": {"vocabulary": 16, "min_frequency": 3},
-        "bpe": {"vocabulary": 290},
-        "unigram": {"vocabulary": 30},
-    }
-)
+SMALL: dict[str, dict[str, int]] = {
+    "wordpiece": {"vocabulary": 60},
+    "word": {"vocabulary": 16, "min_frequency": 3},
+    "bpe": {"vocabulary": 290},
+    "unigram": {"vocabulary": 30},
+}
 
 
 def fitted(kind: str) -> Tokenizer:
-    return fit(TEXTS, kind=kind, settings=SMALL, segmentation=Segmentation("none"))
+    return learn(TEXTS, kind, **SMALL.get(kind, {}))
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -79,9 +75,7 @@ def test_learned_pieces_word():
 
 def test_learned_pieces_wordpiece():
     """Continuing characters, then the alphabet, then merges in the order of their counts."""
-    settings = TokenizerSettings.model_validate({"wordpiece": {"vocabulary": 15, "min_frequency": 2}})
-    texts = ["hug hug hug", "pug pug hugs"]
-    tokenizer = fit(texts, kind="wordpiece", settings=settings, segmentation=Segmentation("none"))
+    tokenizer = learn(["hug hug hug", "pug pug hugs"], "wordpiece", vocabulary=15, min_frequency=2)
     assert tokenizer.pieces[5:] == ["##g", "##s", "##u", "g", "h", "p", "s", "u", "##ug", "hug"]
     assert [tokenizer.pieces[id_] for id_ in tokenizer.encode_batch(["hugs pug"])[0]] == ["hug", "##s", "p", "##ug"]
 
@@ -90,30 +84,24 @@ def test_learned_pieces_wordpiece():
 def test_more_pieces_than_the_corpus_yields(kind, capsys):
     """A size that is set is an error; the default is an upper bound."""
     size = 12000 if kind == "word" else 8000
-    settings = TokenizerSettings.model_validate({kind: {"vocabulary": size}})
     message = rf"tokenizer.{kind}.vocabulary: {size} pieces requested, but the corpus yields (\d+); set it to \1"
     with pytest.raises(DataError, match=message) as caught:
-        fit(["one one one"], kind=kind, settings=settings, segmentation=Segmentation("none"))
+        learn(["one one one"], kind, vocabulary=size)
     given = int(str(caught.value).split("set it to ")[1].split()[0])
-    default = fit(["one one one"], kind=kind, settings=TokenizerSettings(), segmentation=Segmentation("none"))
-    assert default.vocab_size == given
+    assert learn(["one one one"], kind).vocab_size == given
     said = f"tokenizer.{kind}.vocabulary: {given} pieces, which is all that the corpus yields; the default is {size:,}"
     assert said in capsys.readouterr().out
 
 
 def test_fewer_pieces_than_the_alphabet():
-    settings = TokenizerSettings.model_validate({"wordpiece": {"vocabulary": 7}})
     with pytest.raises(DataError, match=r"wordpiece.vocabulary: 7 pieces are too few, .* set it to a few hundred"):
-        fit(TEXTS, kind="wordpiece", settings=settings, segmentation=Segmentation("none"))
+        learn(TEXTS, "wordpiece", vocabulary=7)
 
 
 def test_combining_marks_that_are_letters_are_kept():
     """Lower-casing strips accents from Latin text, but not the vowels of Thai."""
-    settings = TokenizerSettings.model_validate({"word": {"vocabulary": 7, "min_frequency": 1}})
-    latin = fit(["café CAFE\u0301 the"], kind="word", settings=settings, segmentation=Segmentation("none"))
-    assert latin.pieces[5:] == ["cafe", "the"]
-    thai = fit(["ที่นี่ ดี"], kind="word", settings=settings, segmentation=Segmentation("none"))
-    assert thai.pieces[5:] == ["ดี", "ที่นี่"]
+    for text, words in (("café CAFE\u0301 the", ["cafe", "the"]), ("ที่นี่ ดี", ["ดี", "ที่นี่"])):
+        assert learn([text], "word", vocabulary=7, min_frequency=1).pieces[5:] == words
 
 
 def test_the_fingerprint_depends_on_pieces_settings_and_segmentation(make):
@@ -125,8 +113,13 @@ def test_the_fingerprint_depends_on_pieces_settings_and_segmentation(make):
         make("word", ["a", "cafe"], lowercase=False).fingerprint(),
         make("word", ["ภาษา"], strip=False).fingerprint(),
         make("word", ["ภาษา"], strip=False, segmenter="thai").fingerprint(),
+        # None of the probes' words is in these vocabularies: the ids of a closed tokenizer are all UNK.
+        make("open_word", ["zz"]).fingerprint(),
+        make("open_word", ["zz"], lowercase=False).fingerprint(),
+        make("open_word", ["zz"], strip=False).fingerprint(),
+        make("word", ["zz"]).fingerprint(),
     }
-    assert len(prints) == 7
+    assert len(prints) == 11
 
 
 def test_a_changed_vocabulary_is_an_error(tmp_path):
@@ -154,23 +147,31 @@ def test_a_changed_vocabulary_is_an_error(tmp_path):
         ("vocabulary.json", None, "vocabulary.json: does not exist"),
         ("vocabulary.json", b'["a"]', r"a vocabulary must begin with \[PAD\], \[UNK\]"),
         ("frequencies.npy", b"\x93NUMPY", "damaged tokenizer"),
+        ("frequencies.npy", np.zeros(3, dtype=np.int64), r"frequencies.npy: \(3,\) counts for \d+ pieces"),
     ],
 )
 def test_damaged_directories(name, content, message, tmp_path):
     fitted("char").save(tmp_path)
-    if content is None:
-        (tmp_path / name).unlink()
-    else:
+    (tmp_path / name).unlink()
+    if isinstance(content, bytes):
         (tmp_path / name).write_bytes(content)
+    elif content is not None:
+        np.save(tmp_path / name, content)
     with pytest.raises(ArtifactError, match=message):
         load_tokenizer(tmp_path)
 
 
-def test_frequencies_of_another_vocabulary_are_an_error(tmp_path):
-    fitted("char").save(tmp_path)
-    np.save(tmp_path / "frequencies.npy", np.zeros(3, dtype=np.int64))
-    with pytest.raises(ArtifactError, match=r"frequencies.npy: \(3,\) counts for \d+ pieces"):
-        load_tokenizer(tmp_path)
+@pytest.mark.parametrize(
+    ("kind", "pieces", "surfaces", "continues"),
+    [
+        ("bpe", ["Ġthe", "the", "Ġ", "à"], ["the", "the", "", ""], [False, True, False, True]),
+        ("unigram", ["▁the", "s", "▁", " <s>"], ["the", "s", "", "<s>"], [False, True, False, True]),
+    ],
+)
+def test_surface_and_continuation(kind, pieces, surfaces, continues, make):
+    tokenizer = make(kind, pieces)
+    assert [tokenizer.surface(id_) for id_ in range(5, 9)] == surfaces
+    assert [tokenizer.continues(id_) for id_ in range(5, 9)] == continues
 
 
 def test_a_tokenizer_without_frequencies(make):
@@ -188,8 +189,7 @@ def test_overlap_gives_the_old_id_of_each_new_piece():
 def test_pieces_equal_those_of_the_library():
     """Counting the words first changes nothing, once the characters have their fixed order."""
     words = ["low"] * 700 + ["lower"] * 2 + ["newest!"] * 6 + ["widest"] * 3
-    settings = TokenizerSettings.model_validate({"wordpiece": {"vocabulary": 35, "min_frequency": 2}})
-    tokenizer = fit([" ".join(words).upper()], kind="wordpiece", settings=settings, segmentation=Segmentation("none"))
+    tokenizer = learn([" ".join(words).upper()], "wordpiece", vocabulary=35, min_frequency=2)
     reference = backend(models.WordPiece(unk_token="[UNK]"), lowercase=True, strip_accents=True)
     trainer = trainers.WordPieceTrainer(
         vocab_size=35,

@@ -12,19 +12,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from components.core.errors import ArtifactError
-from components.data.segmenters import Segmentation
-from components.settings.tokenizer import TokenizerSettings
-from components.tokenization.special import FIRST_ORDINARY, SPECIAL_PIECES, UNK
-from components.tokenization.train import fit
+from components.tokenization.special import FIRST_ORDINARY, UNK
 from components.tokenization.unigram import (
-    WORDS,
-    UnigramTokenizer,
     _expected,
     _lattices,
     _pruned,
     learn_unigram,
-    normalization,
 )
+from tests.tokenizers import learn, make_tokenizer
 
 PIECES = ["a", "b", "ab", "ba", "aba"]
 SCORES = np.log([0.3, 0.25, 0.2, 0.15, 0.1])
@@ -50,16 +45,7 @@ def segmentations(word: str) -> Iterator[list[str]]:
             yield parts
 
 
-def learn(segmenter: str = "none", *, lowercase: bool = True, vocabulary: int = 45) -> UnigramTokenizer:
-    segmentation = Segmentation(segmenter)
-    chosen = TokenizerSettings.model_validate({"unigram": {"vocabulary": vocabulary, "lowercase": lowercase}})
-    spaced = [segmentation.spaced(text) for text in TEXTS]
-    tokenizer = fit(spaced, kind="unigram", settings=chosen, segmentation=segmentation)
-    assert isinstance(tokenizer, UnigramTokenizer)
-    return tokenizer
-
-
-PLAIN, SEGMENTED = learn(), learn("thai")
+PLAIN, SEGMENTED = (learn(TEXTS, "unigram", segmenter=name, vocabulary=45) for name in ("none", "thai"))
 
 
 def test_expected_counts_equal_an_enumeration_of_segmentations():
@@ -96,23 +82,6 @@ def test_the_characters_of_a_piece_are_of_one_kind():
     assert "▁ab" in learned
 
 
-@settings(max_examples=200, deadline=None)
-@given(st.lists(texts, max_size=5))
-def test_ids_equal_the_library(many):
-    for tokenizer in (PLAIN, SEGMENTED):
-        spaced = [tokenizer.segmentation.spaced(text) for text in many]
-        expected = [encoding.ids for encoding in tokenizer.backend.encode_batch(spaced, add_special_tokens=False)]
-        assert [ids.tolist() for ids in tokenizer.encode_batch(many)] == expected
-        foreign = UnigramTokenizer(
-            tokenizer.pieces,
-            scores=tokenizer.scores,
-            segmentation=tokenizer.segmentation,
-            normalizer=tokenizer.normalizer,
-            pre_tokenizer={"type": "Sequence", "pretokenizers": WORDS["pretokenizers"], "ours": False},
-        )
-        assert [ids.tolist() for ids in foreign.encode_batch(many)] == expected
-
-
 @settings(max_examples=100, deadline=None)
 @given(texts)
 def test_text_is_never_encoded_to_special_pieces_except_unknown(text):
@@ -130,33 +99,19 @@ def test_thai_vowels_are_composed_and_words_decoded_without_spaces():
     assert SEGMENTED.decode(SEGMENTED.encode_batch(["list น้ำ names"])[0]) == "list น้ำ names"
 
 
-def test_scores_of_another_vocabulary_are_an_error(tmp_path):
+def test_scores_of_another_vocabulary_are_an_error():
     with pytest.raises(ArtifactError, match="1 scores for 6 pieces"):
-        UnigramTokenizer(
-            [*SPECIAL_PIECES, "a"],
-            scores=[0.0],
-            segmentation=Segmentation("none"),
-            normalizer=None,
-            pre_tokenizer=WORDS,
-        )
+        make_tokenizer("unigram", ["a"], scores=[0.0])
 
 
 def test_decoded_text_is_normalised():
-    cased = learn(lowercase=False)
+    cased = learn(TEXTS, "unigram", vocabulary=45, lowercase=False)
     assert PLAIN.decode(PLAIN.encode_batch(["  The  Names,\nthe list "])[0]) == "the names, the list"
     assert cased.decode(cased.encode_batch(["The names"])[0]) == "The names"
     assert PLAIN.decode([2, *PLAIN.encode_batch(["names"])[0], 3, 0]) == "names"
     assert PLAIN.decode(PLAIN.encode_batch(["中 list"])[0]).endswith("\ufffd list")
 
 
-def test_surface_and_continuation():
-    tokenizer = UnigramTokenizer(
-        [*SPECIAL_PIECES, "▁the", "s", "▁", " <s>"],
-        scores=[0.0] * 9,
-        segmentation=Segmentation("none"),
-        normalizer=normalization(lowercase=False),
-        pre_tokenizer=WORDS,
-    )
-    assert [tokenizer.surface(id_) for id_ in range(5, 9)] == ["the", "s", "", "<s>"]
-    assert [tokenizer.continues(id_) for id_ in range(5, 9)] == [False, True, False, True]
+def test_special_pieces_of_others_are_text():
+    tokenizer = make_tokenizer("unigram", ["▁the", "s", "▁", " <s>"], lowercase=False)
     assert 8 not in tokenizer.encode_batch(["<s> the <s>"])[0]

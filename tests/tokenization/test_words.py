@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from components.data.segmenters import Segmentation
-from components.settings.tokenizer import TokenizerSettings
 from components.tokenization import KINDS, Tokenizer
 from components.tokenization.special import UNK
-from components.tokenization.train import fit
 from components.tokenization.words import WordPieces, encode_words
+from tests.tokenizers import learn
 
 
 def pieces(tokenizer: Tokenizer, actual: WordPieces) -> list[str]:
@@ -22,21 +20,17 @@ def words(tokenizer: Tokenizer, actual: WordPieces) -> list[list[str]]:
 
 
 TEXTS = ["The parameter is optional.", "the API's name, the ID", "a list of the names", "ผมกินข้าวที่บ้าน"] * 3
-SMALL = TokenizerSettings.model_validate(
-    {
-        "wordpiece": {"vocabulary": 90},
-        "word": {"vocabulary": 16, "min_frequency": 3},
-        "bpe": {"vocabulary": 300},
-        "unigram": {"vocabulary": 45},
-    }
-)
-THAI = ["ผม", "กิน", "ข้าว", "API", "ที่", "บ้าน"]
+SMALL: dict[str, dict[str, int]] = {
+    "wordpiece": {"vocabulary": 90},
+    "word": {"vocabulary": 16, "min_frequency": 3},
+    "bpe": {"vocabulary": 300},
+    "unigram": {"vocabulary": 45},
+}
+THAI = ["ผม", "กินข้าว", "API", "ที่", "บ้าน"]
 
 
 def fitted(kind: str, segmenter: str = "none") -> Tokenizer:
-    segmentation = Segmentation(segmenter)
-    texts = [segmentation.spaced(text) for text in TEXTS] if kind != "bpe" else TEXTS
-    return fit(texts, kind=kind, settings=SMALL, segmentation=segmentation)
+    return learn(TEXTS, kind, segmenter=segmenter, **SMALL.get(kind, {}))
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -2,24 +2,29 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import multiprocessing
 import os
 import signal
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import numpy as np
 import pytest
 import torch
+import torch.distributed as dist
 from numpy.typing import NDArray
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from components.cluster.distributed import Worker, World
 from components.data.ingestion.stage import IngestJob, ingest
+from components.learners.finetuning.fit import Fit, load_initial_encoder
 from components.models import FAMILIES
 from components.models.base import Batch, Carry, Losses
 from components.settings.cluster import ClusterSettings
@@ -33,7 +38,7 @@ from components.training.loop import StepReport, TrainingState, train
 from components.training.pretraining import language_model
 from components.training.pretraining.adapt import AdaptJob
 from components.training.pretraining.language_model import LanguageModelRun, work
-from components.training.pretraining.pretrain import PretrainJob
+from components.training.pretraining.pretrain import PretrainJob, ScratchJob, pretrain
 from components.training.windows import Sampler
 
 VOCABULARY = 32
@@ -108,6 +113,10 @@ class PairStore(MemoryStore):
     def starting(self) -> list[int]:
         """The first piece of each source."""
         return self.stream[self.offsets[:-1]].tolist()
+
+
+#: Pairs of pieces below 20: a source and a target of different lengths, and an empty target.
+PAIRS = [([7, 8, 9, 10], [11, 12]), ([5], [6, 7, 8, 9, 10, 11]), ([12, 13], []), ([19, 5, 6], [14])]
 
 
 def numbered_pairs(pairs: int = 40) -> PairStore:
@@ -220,36 +229,76 @@ def same_bits(one: dict[str, Tensor], other: dict[str, Tensor]) -> bool:
     return one.keys() == other.keys() and all(torch.equal(one[name], other[name]) for name in one)
 
 
+def text_of(inputs: Path, corpus: str, kind: str) -> dict[str, Path]:
+    """The token shards of a corpus, and their tokenizer."""
+    return {name: inputs / name / f"{corpus}-{kind}" for name in ("tokens", "tokenizer")}
+
+
+def _values(inputs: Path, family: str, output: Path, corpus: str) -> dict[str, Any]:
+    checkpoints = ClusterSettings(launcher="local", storage=str(output / "checkpoints"), checkpoint_seconds=1e-9)
+    text = text_of(inputs, corpus, tokenizer_of(family))
+    return {"family": family, "training": lm_settings(), "cluster": checkpoints, **text}
+
+
 def pretrain_job(inputs: Path, family: str, output: Path, **changes: Any) -> PretrainJob:
     """A tiny run on the inputs of `make_inputs`, with its checkpoints next to its output."""
-    kind, model = tokenizer_of(family), dict(FAMILIES[family].tiny)
-    values = {
-        "family": family,
-        "model": model,
-        "tokens": inputs / "tokens" / f"general-{kind}",
-        "tokenizer": inputs / "tokenizer" / f"general-{kind}",
-        "output": output / "pretrained",
-        "training": lm_settings(),
-        "cluster": ClusterSettings(launcher="local", storage=str(output / "checkpoints"), checkpoint_seconds=1e-9),
-    }
-    return PretrainJob.model_validate(values | changes)
+    given = {"model": dict(FAMILIES[family].tiny), "output": output / "pretrained"}
+    return PretrainJob.model_validate(_values(inputs, family, output, "general") | given | changes)
+
+
+def pretrained_by(inputs: Path, family: str, output: Path, **changes: Any) -> Path:
+    """The encoder directory of `pretrain_job`."""
+    return pretrain(pretrain_job(inputs, family, output, **changes))
+
+
+def run_of(job: PretrainJob | ScratchJob, **changes: Any) -> LanguageModelRun:
+    """The run of a job."""
+    shared = {name: getattr(job, name) for name in ("family", "model", "tokens", "tokenizer", "training")}
+    return LanguageModelRun.model_validate({"name": "run", **shared, **changes})
+
+
+def scratch_job(job: PretrainJob, output: Path, **changes: Any) -> ScratchJob:
+    """The model of another job without language modelling."""
+    shared = {name: getattr(job, name) for name in ("family", "model", "tokenizer")}
+    return ScratchJob.model_validate({**shared, "output": output, **changes})
 
 
 def adapt_job(inputs: Path, family: str, pretrained: Path, output: Path, **changes: Any) -> AdaptJob:
     """A tiny adaptation run with a change of vocabulary."""
     kind = tokenizer_of(family)
-    values = {
-        "family": family,
+    given = {
         "pretrained": pretrained,
-        "tokens": inputs / "tokens" / f"domain-{kind}",
-        "tokenizer": inputs / "tokenizer" / f"domain-{kind}",
-        "general_tokens": inputs / "tokens" / f"general-{kind}",
+        "general_tokens": text_of(inputs, "general", kind)["tokens"],
         "general_corpus": inputs / "corpus" / ("general-parallel" if kind == "parallel" else "general"),
         "output": output / "adapted",
-        "training": lm_settings(),
-        "cluster": ClusterSettings(launcher="local", storage=str(output / "checkpoints"), checkpoint_seconds=1e-9),
     }
-    return AdaptJob.model_validate(values | changes)
+    return AdaptJob.model_validate(_values(inputs, family, output, "domain") | given | changes)
+
+
+def metrics_of(output: Path) -> dict[str, Any]:
+    """The metrics of an output directory."""
+    return json.loads((output / "metrics.json").read_text())
+
+
+def curve_of(output: Path) -> list[dict[str, str]]:
+    """The rows of the curve of an encoder directory."""
+    with (output / "curve.csv").open() as file:
+        return list(csv.DictReader(file))
+
+
+def drawn_encoder(encoder: Path) -> Any:
+    """The random model of a seed of fine-tuning, from the output of the stage `scratch`."""
+    spec = SimpleNamespace(seed=1, job=SimpleNamespace(encoder=encoder), settings=SimpleNamespace(dropout=1.0))
+    return load_initial_encoder(cast(Fit, spec))[0]
+
+
+@contextmanager
+def one_of_two(rank: int, folder: Path) -> Iterator[World]:
+    """A block in which this process is one of two workers, which meet in `folder`."""
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo", init_method=f"file://{folder}/meet", rank=rank, world_size=2)
+    yield World(rank, 2)
+    dist.destroy_process_group()
 
 
 def weights(encoder: Path) -> dict[str, Tensor]:

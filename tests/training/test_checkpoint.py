@@ -9,13 +9,12 @@ from pathlib import Path
 
 import pytest
 import torch
-import torch.distributed as dist
 
-from components.cluster.distributed import World
 from components.core.artifacts import partial_path
 from components.core.errors import TrainingError
 from components.training import checkpoint as module
 from components.training.checkpoint import CheckpointStore, fingerprint
+from tests.training.helpers import fork, one_of_two
 
 STATE = {"weight": torch.arange(6.0).reshape(2, 3), "half": torch.ones(2, dtype=torch.bfloat16)}
 
@@ -28,21 +27,19 @@ def store_with(folder: Path, *steps: int) -> CheckpointStore:
 
 
 def _worker(rank: int, folder: Path, results: multiprocessing.Queue[tuple[int, object]]) -> None:
-    torch.set_num_threads(1)
     module.READ_SECONDS = 0.01
-    dist.init_process_group("gloo", init_method=f"file://{folder}/meet", rank=rank, world_size=2)
     actual: list[object] = []
-    for case in ("newer", "none", "damaged", "late", "missing"):
-        if (case, rank) == ("late", 1):
-            # The checkpoint becomes visible to this rank after its first attempt.
-            module.time.sleep = lambda _, late=folder / case / "1": store_with(late, 4)
-        try:
-            checkpoint = CheckpointStore(str(folder / case / str(rank)), key="run").latest_for_all(World(rank, 2))
-            actual.append(checkpoint and checkpoint.step)
-        except TrainingError as error:
-            actual.append(str(error))
+    with one_of_two(rank, folder) as world:
+        for case in ("newer", "none", "damaged", "late", "missing"):
+            if (case, rank) == ("late", 1):
+                # The checkpoint becomes visible to this rank after its first attempt.
+                module.time.sleep = lambda _, late=folder / case / "1": store_with(late, 4)
+            try:
+                checkpoint = CheckpointStore(str(folder / case / str(rank)), key="run").latest_for_all(world)
+                actual.append(checkpoint and checkpoint.step)
+            except TrainingError as error:
+                actual.append(str(error))
     results.put((rank, actual))
-    dist.destroy_process_group()
 
 
 def test_rank_0_selects_the_checkpoint_of_all_ranks(tmp_path):
@@ -55,11 +52,8 @@ def test_rank_0_selects_the_checkpoint_of_all_ranks(tmp_path):
     (tmp_path / "damaged" / "0" / "run" / "step-000000001" / module.TENSORS).unlink()
     store_with(tmp_path / "late" / "0", 4)
     store_with(tmp_path / "missing" / "0", 5)
-    forking = multiprocessing.get_context("fork")
-    results = forking.Queue()
-    processes = [forking.Process(target=_worker, args=(rank, tmp_path, results)) for rank in range(2)]
-    for process in processes:
-        process.start()
+    results = multiprocessing.get_context("fork").Queue()
+    processes = fork(_worker, tmp_path, results)
     actual = dict(results.get(timeout=60) for _ in processes)
     for process in processes:
         process.join()

@@ -4,7 +4,6 @@ from pathlib import Path
 
 import pytest
 import torch
-import torch.distributed as dist
 from safetensors.torch import load_file, save_file
 from torch import nn
 
@@ -16,6 +15,7 @@ from tests.training.helpers import (
     lm_settings,
     losses_until,
     numbered_store,
+    one_of_two,
     run_forked,
     same_bits,
     tiny_model,
@@ -36,36 +36,34 @@ def steps(state: TrainingState, world: World, until: int) -> list[float]:
     return losses_until(state, sampler, SETTINGS, steps=STEPS, until=until, world=world)
 
 
-def one_of_two(rank: int, folder: Path) -> None:
-    torch.set_num_threads(1)
-    dist.init_process_group("gloo", init_method=f"file://{folder}/meet", rank=rank, world_size=2)
-    world = World(rank, 2)
-    state = fresh_state()
-    losses = steps(state, world, 3)
-    stored = state.tensors(world)
-    other = torch.full((3,), float(rank))
-    numbers = torch.tensor(rank + 1.0)
-    world.average_([other, numbers])
-    received = world.broadcast(f"from {rank}")
-    assert (other.tolist(), numbers.item(), received) == ([0.5] * 3, 1.5, "from 0")
-    assert world.total(torch.tensor([1.0 + rank])).item() == 3.0
-    save_file({**stored, "losses": torch.tensor(losses)}, folder / f"{rank}.safetensors")
-    dist.destroy_process_group()
+def three_steps(rank: int, folder: Path) -> None:
+    with one_of_two(rank, folder) as world:
+        state = fresh_state()
+        losses = steps(state, world, 3)
+        stored = state.tensors(world)
+        other = torch.full((3,), float(rank))
+        numbers = torch.tensor(rank + 1.0)
+        world.average_([other, numbers])
+        received = world.broadcast(f"from {rank}")
+        assert (other.tolist(), numbers.item(), received) == ([0.5] * 3, 1.5, "from 0")
+        assert world.total(torch.tensor([1.0 + rank])).item() == 3.0
+        save_file({**stored, "losses": torch.tensor(losses)}, folder / f"{rank}.safetensors")
 
 
 @pytest.fixture(scope="module")
 def two(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, torch.Tensor]]:
     """The states of two workers after three steps."""
     folder = tmp_path_factory.mktemp("two")
-    run_forked(one_of_two, folder)
+    run_forked(three_steps, folder)
     return [load_file(folder / f"{rank}.safetensors") for rank in range(2)]
 
 
 def test_workers_have_bit_identical_weights(two):
     # Each counts the tokens of its own rows.
-    assert [held.pop("model.seen").item() for held in map(dict, two)] == [two[0]["model.seen"].item()] * 2
-    for name in two[0]:
-        assert torch.equal(two[0][name], two[1][name]), name
+    two = [dict(held) for held in two]
+    first, second = (held.pop("model.seen").item() for held in two)
+    assert first == second
+    assert same_bits(*two)
 
 
 def test_two_workers_compute_the_same_as_one(two):
@@ -98,17 +96,18 @@ class Branches(nn.Module):
         return self.last(torch.tanh(self.first(self.table(ids)))).square().mean()
 
 
+def gradients(model: nn.Module) -> dict[str, torch.Tensor]:
+    return {name: single.grad.to_dense() for name, single in model.named_parameters() if single.grad is not None}
+
+
 def exchanging(rank: int, folder: Path) -> None:
-    torch.set_num_threads(1)
-    dist.init_process_group("gloo", init_method=f"file://{folder}/meet", rank=rank, world_size=2)
     model = Branches()
     loss = model(torch.tensor([rank, 2]))
     loss.backward()
     loss = loss.detach()
-    World(rank, 2).average_gradients(list(model.parameters()), loss)
-    held = {name: single.grad.to_dense() for name, single in model.named_parameters() if single.grad is not None}
-    save_file(held | {"loss": loss}, folder / f"{rank}.safetensors")
-    dist.destroy_process_group()
+    with one_of_two(rank, folder) as world:
+        world.average_gradients(list(model.parameters()), loss)
+    save_file(gradients(model) | {"loss": loss}, folder / f"{rank}.safetensors")
 
 
 def test_gradients_are_means_over_the_workers(tmp_path):
@@ -118,5 +117,4 @@ def test_gradients_are_means_over_the_workers(tmp_path):
     model = Branches()
     loss = torch.stack([model(torch.tensor([rank, 2])) for rank in range(2)]).mean()
     loss.backward()
-    expected = {name: single.grad.to_dense() for name, single in model.named_parameters() if single.grad is not None}
-    torch.testing.assert_close(actual[0], expected | {"loss": loss.detach()})
+    torch.testing.assert_close(actual[0], gradients(model) | {"loss": loss.detach()})

@@ -98,31 +98,12 @@ def test_a_step_is_adam_by_hand():
     assert model.weight.item() == pytest.approx(3.0 - 0.1 * (1 + 0.5**0.5), abs=1e-6)
 
 
-def test_frozen_groups_are_trained_from_their_first_step():
-    model = tiny_model()
-    groups = [
-        ParameterGroup([model.output.bias]),
-        ParameterGroup(list(model.cell.parameters()), scale=0.5, spans=((3, None),)),
-    ]
-    settings = lm_settings()
-    before = {name: tensor.clone() for name, tensor in model.named_parameters()}
-    state = TrainingState.fresh(model, groups, settings=settings)
-    moved_at: dict[str, int] = {}
-    for report in train(state, stream(), settings=settings, total_steps=STEPS, seed=5):
-        for name, tensor in model.named_parameters():
-            if not torch.equal(tensor, before[name]):
-                moved_at.setdefault(name, report.step)
-        assert state.optimizer.param_groups[1]["lr"] == pytest.approx(report.rate / 2)
-    assert moved_at == {"output.bias": 1, "cell.weight": 4, "cell.bias": 4}
-    assert not model.embedding.weight.requires_grad
-
-
-def test_a_group_is_trained_in_its_spans_only():
+def test_a_group_is_trained_in_its_spans_at_its_rate():
     model = tiny_model()
     weight, bias = model.cell.weight, model.cell.bias
     groups = [
         ParameterGroup([weight], spans=((0, 2), (5, None))),
-        ParameterGroup([bias], spans=((2, 4), (5, 6))),
+        ParameterGroup([bias], scale=0.5, spans=((2, 4), (5, 6))),
     ]
     settings = lm_settings()
     held = {"weight": weight.clone(), "bias": bias.clone()}
@@ -133,10 +114,12 @@ def test_a_group_is_trained_in_its_spans_only():
             if not torch.equal(tensor, held[name]):
                 moved[name].append(report.step - 1)
             held[name] = tensor.detach().clone()
+        assert state.optimizer.param_groups[1]["lr"] == pytest.approx(report.rate / 2)
         if report.step == 5:
             # No group is trained in step 4: there is no gradient, but the loss is reported.
             assert report.gradient_norm == 0 and report.loss is not None
     assert moved == {"weight": [0, 1, 5, 6], "bias": [2, 3, 5]}
+    assert not model.embedding.weight.requires_grad
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf")])
@@ -164,12 +147,15 @@ def test_a_state_of_another_model_is_refused():
 
 def test_exact_values_of_averages():
     weight = torch.nn.Parameter(torch.tensor([1.0]))
-    plain = WeightAverage([weight], begins=0)
-    late = WeightAverage([weight], begins=2)
+    plain, late, begun = (WeightAverage([weight], begins=step) for step in (0, 2, None))
     for step, value in enumerate([2.0, 4.0, 9.0], start=1):
         weight.data.fill_(value)
-        for average in (plain, late):
+        for average in (plain, late, begun):
             average.update(step)
+        if step == 2:
+            begun.begin(step)
+    # Sum of w_T .. w_K over K - T + 1, with T = 2 and K = 3.
+    assert begun.tensors[0].item() == pytest.approx((4 + 9) / 2)
     assert plain.tensors[0].item() == pytest.approx(5.0)
     assert late.tensors[0].item() == pytest.approx(9.0)
     plain.swap()
@@ -199,15 +185,3 @@ def test_the_non_monotone_trigger_is_that_of_the_paper():
         assert (actual[0] if actual else None) == expected
         began.append(expected)
     assert None in began and len(set(began)) > 8
-
-
-def test_an_average_includes_the_weights_of_its_first_step():
-    weight = torch.nn.Parameter(torch.tensor([1.0]))
-    average = WeightAverage([weight])
-    for step, value in enumerate([2.0, 4.0, 9.0, 11.0], start=1):
-        weight.data.fill_(value)
-        average.update(step)
-        if step == 2:
-            average.begin(step)
-    # Sum of w_T .. w_K over K - T + 1, with T = 2 and K = 4.
-    assert average.tensors[0].item() == pytest.approx((4 + 9 + 11) / 3)

@@ -15,7 +15,6 @@ ROW = np.array([[START, PLAY, ING, A, PLAY, GROUND, ING, END]])
 
 
 WORDPIECE = [*SPECIAL_PIECES, "play", "##ing", "##ground", "a", "the", "##"]
-PLAY, ING, GROUND, A, THE = range(5, 10)
 
 
 @pytest.mark.parametrize(

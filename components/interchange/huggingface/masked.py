@@ -19,16 +19,15 @@ from components.interchange.huggingface.rules import (
     Reader,
     Rule,
     Tensors,
-    attention,
+    blocks,
+    converter,
     exported,
     module,
     normalised,
-    packed,
     plain,
     restored,
+    settings_of,
 )
-from components.models.albert import ALBERT
-from components.models.bert import BERT
 from components.models.roberta import RoBERTa
 from components.tokenization.special import PAD
 
@@ -95,6 +94,9 @@ _BUFFERS: Final = ("position_ids", "token_type_ids")
 _POOLER: Final = ("pooler.dense.weight", "pooler.dense.bias")
 
 
+_OUTPUT: Final = ("output.dense", "output.LayerNorm")
+
+
 def _embeddings(prefix: str) -> list[Rule]:
     # The names of these tables are the same in all three families.
     return [
@@ -103,16 +105,11 @@ def _embeddings(prefix: str) -> list[Rule]:
     ]
 
 
-def _body(prefix: str) -> list[Rule]:
-    layer = f"{prefix}encoder.layer.{{layer}}"
+def _body(prefix: str, *attention: str, **parts: Any) -> list[Rule]:
+    names = attention or ("attention.self.{}", "attention.output.dense", "attention.output.LayerNorm")
     return [
         *_embeddings(prefix),
-        *attention("blocks.{layer}.attention.query_key_value", f"{layer}.attention.self.{{}}"),
-        *module("blocks.{layer}.attention.output", f"{layer}.attention.output.dense"),
-        *module("blocks.{layer}.attention_norm", f"{layer}.attention.output.LayerNorm"),
-        *module("blocks.{layer}.expand", f"{layer}.intermediate.dense"),
-        *module("blocks.{layer}.contract", f"{layer}.output.dense"),
-        *module("blocks.{layer}.norm", f"{layer}.output.LayerNorm"),
+        *blocks(f"{prefix}encoder.layer.{{layer}}", *names, "intermediate.dense", *_OUTPUT, **parts),
     ]
 
 
@@ -132,45 +129,31 @@ _BERT_RULES: Final[Sequence[Rule]] = (
     *_head("cls.predictions.transform.dense", "cls.predictions.transform.LayerNorm", "cls.predictions.bias"),
     *module("next_sentence", "cls.seq_relationship", part="next sentence"),
 )
-_LAYER: Final = "albert.encoder.albert_layer_groups.0.albert_layers.0"
 _ALBERT_RULES: Final[Sequence[Rule]] = (
     *_embeddings("albert."),
     plain("position", "albert.embeddings.position_embeddings.weight"),
     plain("segment", "albert.embeddings.token_type_embeddings.weight"),
     *module("project", "albert.encoder.embedding_hidden_mapping_in"),
-    *attention("block.attention.query_key_value", f"{_LAYER}.attention.{{}}"),
-    *module("block.attention.output", f"{_LAYER}.attention.dense"),
-    *module("block.attention_norm", f"{_LAYER}.attention.LayerNorm"),
-    *module("block.expand", f"{_LAYER}.ffn"),
-    *module("block.contract", f"{_LAYER}.ffn_output"),
-    *module("block.norm", f"{_LAYER}.full_layer_layer_norm"),
+    *blocks(
+        "albert.encoder.albert_layer_groups.0.albert_layers.0", "attention.{}", "attention.dense",
+        "attention.LayerNorm", "ffn", "ffn_output", "full_layer_layer_norm", ours="block",
+    ),
     *module("pooler", "albert.pooler", part="pooler"),
     *_head("predictions.dense", "predictions.LayerNorm", "predictions.bias"),
     *module("sentence_order", "sop_classifier.classifier", part="sentence order"),
-)
-
-
-_DISTIL: Final = "distilbert.transformer.layer.{layer}"
+)  # fmt: skip
 _DISTIL_RULES: Final[Sequence[Rule]] = (
     *_embeddings("distilbert."),
     plain("position", "distilbert.embeddings.position_embeddings.weight"),
-    *(
-        packed(
-            f"blocks.{{layer}}.attention.query_key_value.{kind}",
-            *(f"{_DISTIL}.attention.{part}_lin.{kind}" for part in "qkv"),
-        )
-        for kind in ("weight", "bias")
+    *blocks(
+        "distilbert.transformer.layer.{layer}", "attention.{}_lin", "attention.out_lin", "sa_layer_norm", "ffn.lin1",
+        "ffn.lin2", "output_layer_norm", parts="qkv",
     ),
-    *module("blocks.{layer}.attention.output", f"{_DISTIL}.attention.out_lin"),
-    *module("blocks.{layer}.attention_norm", f"{_DISTIL}.sa_layer_norm"),
-    *module("blocks.{layer}.expand", f"{_DISTIL}.ffn.lin1"),
-    *module("blocks.{layer}.contract", f"{_DISTIL}.ffn.lin2"),
-    *module("blocks.{layer}.norm", f"{_DISTIL}.output_layer_norm"),
     *_head("vocab_transform", "vocab_layer_norm", "vocab_projector.bias"),
     # No file of the class has them.
     *module("pooler", "pooler.dense", part="pooler"),
     *module("next_sentence", "seq_relationship", part="next sentence"),
-)
+)  # fmt: skip
 
 
 def _roberta_rules(unused: int) -> Sequence[Rule]:
@@ -184,38 +167,18 @@ def _roberta_rules(unused: int) -> Sequence[Rule]:
     return *_body("roberta."), positions, *_head("lm_head.dense", "lm_head.layer_norm", "lm_head.bias")
 
 
-def _named(tensors: Mapping[str, Tensor], *, prefix: str, head: str, ignored: Sequence[str] = _BUFFERS) -> Tensors:
-    """Tensors with the names of the current version of transformers; the output layer is tied to the embeddings."""
+def _names(prefix: str, head: str, *further: str) -> dict[str, Any]:
+    """The arguments of `normalised`; the output layer is tied to the embeddings."""
     copies = {f"{head}.decoder.weight": f"{prefix}embeddings.word_embeddings.weight"}
-    return normalised(
-        tensors, prefix=prefix, copies={**copies, f"{head}.decoder.bias": f"{head}.bias"}, ignored=ignored
-    )
-
-
-def _converter(family: str, keys: Keys, rules: Sequence[Rule], *, architecture: str, head: str) -> Converter:
-    def to_huggingface(model: BERT | ALBERT) -> tuple[dict[str, Any], Tensors]:
-        config = keys.write(model.config, kind=family, architecture=architecture)
-        return config, exported(rules, model, model.config.layers)
-
-    def from_huggingface(config: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> Restored:
-        reader = Reader(config, keys)
-        settings = reader.read()
-        reader.check()
-        return restored(family, settings, rules, _named(tensors, prefix=f"{family}.", head=head))
-
-    return Converter(to_huggingface, from_huggingface)
+    copies[f"{head}.decoder.bias"] = f"{head}.bias"
+    return {"prefix": prefix, "copies": copies, "ignored": (*_BUFFERS, *further)}
 
 
 def _from_bert(config: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> Restored:
     if config.get("model_type") != "distilbert":
-        return _BERT_CONVERTER.from_huggingface(config, tensors)
-    reader = Reader(config, _DISTIL_KEYS)
-    settings = reader.read()
-    reader.check()
-    copies = {"vocab_projector.weight": "distilbert.embeddings.word_embeddings.weight"}
-    named = normalised(tensors, prefix="distilbert.", copies=copies, ignored=_BUFFERS)
-    result = restored("bert", settings, _DISTIL_RULES, named)
-    result.tensors["segment"] = torch.zeros(2, settings["width"])
+        return _BERT.from_huggingface(config, tensors)
+    result = _DISTIL.from_huggingface(config, tensors)
+    result.tensors["segment"] = torch.zeros(2, result.settings["width"])
     return result
 
 
@@ -233,24 +196,16 @@ def _from_roberta(config: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> R
         reader.problems.append(f"pad_token_id is {padding!r}, which leaves no positions")
     reader.check()
     settings["positions"] -= unused
-    named = _named(tensors, prefix="roberta.", head="lm_head", ignored=(*_BUFFERS, *_POOLER))
+    named = normalised(tensors, **_names("roberta.", "lm_head", *_POOLER))
     return restored("roberta", settings, _roberta_rules(unused), named)
 
 
-_MPNET: Final = "mpnet.encoder.layer.{layer}"
 _MPNET_RULES: Final[Sequence[Rule]] = (
-    *_embeddings("mpnet."),
+    *_body("mpnet.", "attention.attn.{}", "attention.attn.o", "attention.LayerNorm", parts="qkv"),
     # The class starts at position 2, whatever the id of its padding.
     Rule("position", ("mpnet.embeddings.position_embeddings.weight",), restore=lambda table: table[2:],
          export=lambda table: (torch.cat([table[:2], table]),)),
     plain("distance", "mpnet.encoder.relative_attention_bias.weight"),
-    *(packed(f"blocks.{{layer}}.attention.query_key_value.{kind}",
-             *(f"{_MPNET}.attention.attn.{part}.{kind}" for part in "qkv")) for kind in ("weight", "bias")),
-    *module("blocks.{layer}.attention.output", f"{_MPNET}.attention.attn.o"),
-    *module("blocks.{layer}.attention_norm", f"{_MPNET}.attention.LayerNorm"),
-    *module("blocks.{layer}.expand", f"{_MPNET}.intermediate.dense"),
-    *module("blocks.{layer}.contract", f"{_MPNET}.output.dense"),
-    *module("blocks.{layer}.norm", f"{_MPNET}.output.LayerNorm"),
     *_head("lm_head.dense", "lm_head.layer_norm", "lm_head.bias"),
 )  # fmt: skip
 
@@ -275,18 +230,22 @@ def _to_mpnet(model: RoBERTa) -> tuple[dict[str, Any], Tensors]:
 
 
 def _from_mpnet(config: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> Restored:
-    reader = Reader(config, _MPNET_KEYS)
-    settings = reader.read()
-    reader.check()
+    settings = settings_of(config, _MPNET_KEYS)
     settings["positions"] -= 2
-    named = _named(tensors, prefix="mpnet.", head="lm_head", ignored=(*_BUFFERS, *_POOLER))
+    named = normalised(tensors, **_names("mpnet.", "lm_head", *_POOLER))
     return restored("mpnet", settings, _MPNET_RULES, named)
 
 
-_BERT_CONVERTER = _converter("bert", _BERT_KEYS, _BERT_RULES, architecture="BertForPreTraining", head="cls.predictions")
-BERT_CONVERTER = Converter(_BERT_CONVERTER.to_huggingface, _from_bert)
+_BERT = converter(
+    "bert", _BERT_KEYS, _BERT_RULES, architecture="BertForPreTraining", **_names("bert.", "cls.predictions")
+)
+_DISTIL = converter(
+    "bert", _DISTIL_KEYS, _DISTIL_RULES, architecture="", prefix="distilbert.", ignored=_BUFFERS,
+    copies={"vocab_projector.weight": "distilbert.embeddings.word_embeddings.weight"},
+)  # fmt: skip
+BERT_CONVERTER = Converter(_BERT.to_huggingface, _from_bert)
 MPNET_CONVERTER = Converter(_to_mpnet, _from_mpnet, _PADDING)
 ROBERTA_CONVERTER = Converter(_to_roberta, _from_roberta)
-ALBERT_CONVERTER = _converter(
-    "albert", _ALBERT_KEYS, _ALBERT_RULES, architecture="AlbertForPreTraining", head="predictions"
+ALBERT_CONVERTER = converter(
+    "albert", _ALBERT_KEYS, _ALBERT_RULES, architecture="AlbertForPreTraining", **_names("albert.", "predictions")
 )

@@ -7,12 +7,8 @@ older ones, and our exports, have a period and two bases.
 from collections.abc import Mapping
 from typing import Any, Final
 
-from torch import Tensor
-
 from components.core.errors import ArtifactError
-from components.interchange.huggingface import Converter, Restored
-from components.interchange.huggingface.rules import Keys, Reader, Rule, Tensors, exported, normalised, plain, restored
-from components.models.modernbert import ModernBERT
+from components.interchange.huggingface.rules import Keys, Rule, converter, plain
 from components.tokenization.special import END, PAD, START
 
 _PERIOD: Final = "global_attn_every_n_layers"
@@ -61,19 +57,6 @@ RULES: Final[list[Rule]] = [
 ]
 
 
-def to_huggingface(model: ModernBERT) -> tuple[dict[str, Any], Tensors]:
-    config = KEYS.write(model.config, kind="modernbert", architecture="ModernBertForMaskedLM")
-    return config, exported(RULES, model, model.config.layers)
-
-
-def from_huggingface(config: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> Restored:
-    reader = Reader(_older(config), KEYS)
-    settings = reader.read()
-    reader.check()
-    named = normalised(tensors, prefix="model.", copies={"decoder.weight": RULES[0].theirs[0]})
-    return restored("modernbert", settings, RULES, named)
-
-
 def _older(config: Mapping[str, Any]) -> dict[str, Any]:
     """The settings with the keys of older files."""
     older = dict(config)
@@ -92,4 +75,7 @@ def _older(config: Mapping[str, Any]) -> dict[str, Any]:
     return older
 
 
-CONVERTER = Converter(to_huggingface, from_huggingface)
+CONVERTER = converter(
+    "modernbert", KEYS, RULES, architecture="ModernBertForMaskedLM", older=_older, prefix="model.",
+    copies={"decoder.weight": RULES[0].theirs[0]},
+)  # fmt: skip

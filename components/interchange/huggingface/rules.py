@@ -10,9 +10,9 @@ import torch
 from torch import Tensor
 
 from components.core.errors import ArtifactError, ConfigError
-from components.interchange.huggingface import Restored
+from components.interchange.huggingface import Converter, Restored
 from components.models.base import LanguageModel
-from components.models.encoder import build_model, misfits
+from components.models.encoder import build_model, empty_model, misfits
 from components.tokenization.special import END, PAD, START
 
 Tensors = dict[str, Tensor]
@@ -59,11 +59,29 @@ def module(ours: str, theirs: str, *, part: str | None = None, rule: Callable[..
     return [weight, plain(f"{ours}.bias", f"{theirs}.bias", part=part)]
 
 
-def attention(ours: str, theirs: str) -> list[Rule]:
+def attention(ours: str, theirs: str, parts: Sequence[str] = PARTS) -> list[Rule]:
     """Separately stored query, key and value projections; `theirs` contains `{}` for the name of the projection."""
     return [
-        packed(f"{ours}.{kind}", *(f"{theirs.format(part, layer='{layer}')}.{kind}" for part in PARTS))
+        packed(f"{ours}.{kind}", *(f"{theirs.format(part, layer='{layer}')}.{kind}" for part in parts))
         for kind in ("weight", "bias")
+    ]
+
+
+def lstm(ours: str, theirs: str) -> list[Rule]:
+    """A layer of torch's LSTM, whose two biases are added; `theirs` contains `{}` for the name of the parameter."""
+    names = ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
+    inputs, state, *biases = (theirs.format(name, layer="{layer}") for name in names)
+    weights = [plain(f"{ours}.weight_ih", inputs), plain(f"{ours}.weight_hh", state)]
+    return [*weights, Rule(f"{ours}.bias", tuple(biases), lambda bias: (bias, bias), torch.add)]
+
+
+def blocks(layer: str, *names: str, ours: str = "blocks.{layer}", parts: Sequence[str] = PARTS) -> list[Rule]:
+    """A block with post-norm: `names` below `layer` of the projections, which contain `{}`, and of the modules."""
+    projections, *modules = (f"{layer}.{name}" for name in names)
+    inner = ("attention.output", "attention_norm", "expand", "contract", "norm")
+    return [
+        *attention(f"{ours}.attention.query_key_value", projections, parts),
+        *(rule for our, their in zip(inner, modules, strict=True) for rule in module(f"{ours}.{our}", their)),
     ]
 
 
@@ -110,8 +128,7 @@ def restored(
     if settings.get("feedforward") == 4 * settings.get("width", 0):
         settings["feedforward"] = 0  # the default
     try:
-        with torch.device("meta"):
-            ours = build_model(family, vocabulary=vocabulary, settings=settings).state_dict()
+        ours = empty_model(family, vocabulary=vocabulary, settings=settings).state_dict()
     except ConfigError as error:
         raise ArtifactError(f"{file}: {error}") from error
     rules = [rule for rule in spread(rules, settings["layers"]) if rule.ours in ours]
@@ -248,6 +265,36 @@ class Reader:
     def check(self) -> None:
         if self.problems:
             raise ArtifactError(f"config.json: {'; '.join(self.problems)}")
+
+
+def settings_of(config: Mapping[str, Any], keys: Keys) -> dict[str, Any]:
+    """All settings of a config.json. Raises ArtifactError: a value is not supported."""
+    reader = Reader(config, keys)
+    settings = reader.read()
+    reader.check()
+    return settings
+
+
+def converter(
+    family: str,
+    keys: Keys,
+    rules: Sequence[Rule],
+    *,
+    architecture: str,
+    older: Callable[[Mapping[str, Any]], Mapping[str, Any]] = lambda config: config,
+    **names: Any,
+) -> Converter:
+    """The converter of a family that needs nothing but keys and rules; `names`: arguments of `normalised`."""
+
+    def to_huggingface(model: Any) -> tuple[dict[str, Any], Tensors]:
+        config = keys.write(model.config, kind=family, architecture=architecture)
+        return config, exported(rules, model, model.config.layers)
+
+    def from_huggingface(config: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> Restored:
+        settings = settings_of(older(config), keys)
+        return restored(family, settings, rules, normalised(tensors, **names))
+
+    return Converter(to_huggingface, from_huggingface)
 
 
 def normalised(

@@ -3,7 +3,6 @@
 import ast
 import json
 import re
-import socket
 import subprocess
 import sys
 import time
@@ -29,14 +28,11 @@ from components.learners.task_models.words_part import WordsPart
 from components.learners.words.classifier import WordsModel, load_words, save_words
 from components.learners.words.features import WordFeatures
 from components.learners.words.linear import fit_labels, spanned
-from components.models import FAMILIES
-from components.models.encoder import build_model
 from components.models.sentence import Dense, Reading
 from components.registry.exports.champion import Export, Source, export_classifier
 from components.registry.exports.onnx import predict
 from components.settings.finetune import FinetuneSettings
 from components.settings.training import Training
-from components.tokenization import load_tokenizer
 from tests.example_task import save_classifier
 
 ROOT = Path(__file__).parents[3]
@@ -54,26 +50,13 @@ Save = Callable[..., Path]
 
 
 @pytest.fixture
-def save(tmp_path: Path, tokenizer_directory: Callable[..., Path]) -> Save:
+def save(tmp_path: Path, random_encoder: Callable[..., Any]) -> Save:
     """`save("bert", "classification", layers="last")`: a task model with random weights."""
 
     def write(
         family: str, kind: str, *, words: WordsPart | None = None, reading: Reading | None = None, **settings: Any
     ) -> Path:
-        kinds = {
-            "albert": "unigram",
-            "roberta": "bpe",
-            "modernbert": "bpe",
-            "gpt": "bpe",
-            "xlnet": "unigram",
-            "flair": "char",
-        }
-        tokenizer = tokenizer_directory(kinds.get(family, "wordpiece"))
-        sizes = {key: value for key, value in FAMILIES[family].tiny.items() if key != "band"}
-        encoder = build_model(family, vocabulary=24, settings={**sizes, "reading": reading})
-        encoder.bind(load_tokenizer(tokenizer))
-        for parameter in encoder.parameters():
-            torch.nn.init.normal_(parameter, std=0.1)
+        encoder, tokenizer = random_encoder(family, **({"reading": reading} if reading else {}))
         chosen = FinetuneSettings(max_length=24, training=TRAINING, **{"method": "features", **settings})
         labels = ["B-X", "I-X", "O"] if kind == "tagging" else [] if kind in ("regression", "questions") else LABELS
         model = TaskModel(encoder, task=find_task(kind), settings=chosen, labels=labels).eval()
@@ -122,10 +105,8 @@ def export(model: Path, form: str, **more: Any) -> tuple[Path, list[str]]:
 def test_the_graph_predicts_as_the_model(family, kind, settings, save):
     model = save(family, kind, **settings)
     output, _ = export(model, "onnx")
-    given = PAIRS if kind == "pair" else TEXTS
-    expected = np.stack(load_classifier(model).answer([row if kind == "pair" else (row,) for row in given]))
-    answers = predict(output, [row if kind == "pair" else (row,) for row in given])
-    np.testing.assert_allclose(np.stack(answers), expected, atol=1e-4)
+    given = PAIRS if kind == "pair" else [(text,) for text in TEXTS]
+    np.testing.assert_allclose(predict(output, given), load_classifier(model).answer(given), atol=1e-4)
     # The code of the card, with texts of different lengths.
     code = code_of_card(output)
     fields = [("a text", "another one"), ("two", "texts")] if kind == "pair" else [("a text",), ("another one",)]
@@ -210,12 +191,9 @@ def test_a_text_pipeline_predicts_as_the_model(family, kind, settings, save):
         assert ast.literal_eval(run_code(code_of_card(output), output))["label"] in LABELS
     run = pipeline("text-classification", str(output), trust_remote_code=True, top_k=None)
     classifier = load_classifier(model)
-    given: list[Any] = (
-        [{"text": first, "text_pair": second} for first, second in PAIRS] if kind == "pair" else TEXTS[:4]
-    )
     rows = PAIRS if kind == "pair" else [(text,) for text in TEXTS[:4]]
-    for item, answer in zip(given, classifier.answer(rows), strict=True):
-        actual = run(item)
+    for row, answer in zip(rows, classifier.answer(rows), strict=True):
+        actual = run(dict(zip(("text", "text_pair"), row, strict=False)))
         actual = actual[0] if isinstance(actual[0], list) else actual
         shares = {entry["label"]: entry["score"] for entry in actual}
         names = ["value"] if kind == "regression" else LABELS
@@ -280,7 +258,7 @@ def test_what_a_form_cannot_express(
     assert not (model.parent / f"out-{form}").exists()
 
 
-def test_the_container_serves_the_model(tmp_path):
+def test_the_container_serves_the_model(port, tmp_path):
     save_words(tmp_path / "model", models=[words_model()], kind="classification", labels=LABELS, facts={})
     output, _ = export(tmp_path / "model", "container")
     image = (ROOT / "infra" / "images" / "headstart.Dockerfile").read_text()
@@ -293,10 +271,7 @@ def test_the_container_serves_the_model(tmp_path):
     assert (output / "requirements.lock").read_text() == (ROOT / "requirements.lock").read_text()
     command = json.loads(re.findall(r"^CMD (.*)$", dockerfile, re.MULTILINE)[-1])
     assert "8000" in command and "0.0.0.0" in command
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = str(free.getsockname()[1])
-    given = [sys.executable, *[{"8000": port, "0.0.0.0": "127.0.0.1"}.get(word, word) for word in command[1:]]]
+    given = [sys.executable, *[{"8000": str(port), "0.0.0.0": "127.0.0.1"}.get(word, word) for word in command[1:]]]
     server = subprocess.Popen(given, cwd=output, env={"PYTHONPATH": str(output), "PATH": ""}, stderr=subprocess.PIPE)
     try:
         body = json.dumps({"inputs": {"text": ["a b c"]}}).encode()
@@ -330,9 +305,8 @@ def test_of_an_average_one_member_is_exported(tmp_path):
 
 
 def test_no_module_runs_code_of_foreign_folders():
-    root = Path(__file__).parents[3]
     for package in ("benchmarks", "components", "flows", "headstart"):
-        for path in (root / package).rglob("*.py"):
+        for path in (ROOT / package).rglob("*.py"):
             if "trust_remote_code" in (text := path.read_text(encoding="utf-8")):
                 calls = [node for node in ast.walk(ast.parse(text)) if isinstance(node, ast.keyword)]
                 assert all(node.arg != "trust_remote_code" for node in calls), path

@@ -73,7 +73,7 @@ def test_states_and_predictions_are_those_of_the_files(folder, tmp_path):
         (lambda path: (path / "characters.json").write_text('["a", "a"]'), "an item occurs twice"),
         (
             lambda path: (path / "characters.json").write_text(json.dumps(ITEMS[:5])),
-            r"does not fit characters.json, or is another model: .*encoder.weight is \(6, 4\), expected \(5, 4\)",
+            r"do not fit characters.json, or are another model's: .*encoder.weight is \(6, 4\), expected \(5, 4\)",
         ),
     ],
 )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import socket
@@ -14,7 +13,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any
 
 import huggingface_hub.constants as constants
 import pytest
@@ -32,6 +30,7 @@ from components.settings.hub import answers, is_hub_name, pinned
 from components.settings.loading import Settings, load_params
 from headstart import fit
 from headstart.starts import encoder_of
+from tests.interchange.importing.conftest import change
 from tests.interchange.importing.hub import COMMIT, Hub, serving
 from tests.interchange.importing.test_sentence import write_folder
 
@@ -237,11 +236,6 @@ def test_single_files_of_another_tool_are_completed(hub):
     assert (folder_of(NAME) / "modules.json").is_file()
 
 
-def change_config(hub: Hub, **values: Any) -> None:
-    path = published(hub) / "config.json"
-    path.write_text(json.dumps(json.loads(path.read_text()) | values))
-
-
 @pytest.mark.parametrize(
     ("change", "error", "message"),
     [
@@ -251,9 +245,9 @@ def change_config(hub: Hub, **values: Any) -> None:
         (lambda hub: hub.listed.append("../evil.json"), ArtifactError, "lists ../evil.json, which is outside"),
         (lambda hub: [path.unlink() for path in published(hub).rglob("*.safetensors")], ArtifactError,
          "has no safetensors, and a pickle can execute code; convert it"),
-        (lambda hub: change_config(hub, auto_map={"AutoModel": "code.Model"}), ArtifactError,
+        (lambda hub: change(published(hub), auto_map={"AutoModel": "code.Model"}), ArtifactError,
          r"code of the repository \(auto_map\), which is not run; choose"),
-        (lambda hub: change_config(hub, model_type="t5"), ArtifactError, "no family supports model_type 't5'"),
+        (lambda hub: change(published(hub), model_type="t5"), ArtifactError, "no family supports model_type 't5'"),
     ],
 )  # fmt: skip
 def test_errors_say_what_to_do(change, error, message, hub):
@@ -263,17 +257,15 @@ def test_errors_say_what_to_do(change, error, message, hub):
     assert not any("/cdn/" in request for request in hub.requests)
 
 
-def test_an_unknown_revision_and_too_little_room(hub, monkeypatch):
+def test_an_unknown_revision_and_too_little_room_or_memory(hub, monkeypatch):
     with pytest.raises(ConfigError, match="has no revision v9; name a commit"):
         folder_of(f"{NAME}@v9")
     with pytest.raises(ConfigError, match="did you mean 'intfloat/multilingual-e5-small'"):
         folder_of("intfloat/multilingual-e5-smal")
-    monkeypatch.setattr(module.shutil, "disk_usage", lambda path: type("Usage", (), {"free": 10}))
-    with pytest.raises(ConfigError, match="0 MB of disk for it; free some, or set HF_HOME"):
-        folder_of(NAME)
-
-
-def test_too_little_memory(hub, monkeypatch):
+    with monkeypatch.context() as patch:
+        patch.setattr(module.shutil, "disk_usage", lambda path: type("Usage", (), {"free": 10}))
+        with pytest.raises(ConfigError, match="0 MB of disk for it; free some, or set HF_HOME"):
+            folder_of(NAME)
     monkeypatch.setattr(module.os, "sysconf", lambda name: 100)
     with pytest.raises(ConfigError, match=r"tiny-bert: 0 MB, but 0 MB of memory for it; choose a smaller model"):
         folder_of(NAME)
@@ -285,10 +277,7 @@ def test_a_changed_digest_in_the_settings(hub, tmp_path):
     folder = folder_of(NAME)
     digest = source_digest(folder)
     assert read_published(Path(NAME), digest=digest).digest == digest
-    path = folder / "1_Pooling" / "config.json"
-    content = path.read_text()
-    path.unlink()
-    path.write_text(content.replace("true", "false"))
+    change(folder, "1_Pooling/config.json", include_prompt=False)
     with pytest.raises(ArtifactError, match=f"its digest is [0-9a-f]{{64}}, expected {digest}; it is not the model"):
         read_published(Path(NAME), digest=digest)
 

@@ -19,7 +19,7 @@ from components.interchange.importing import import_encoder, read_published, sou
 from components.models.encoder import Encoder, load_encoder
 from components.registry.exports.champion import export_encoder
 from components.registry.pyfunc import embed
-from tests.interchange.importing.conftest import TEXTS
+from tests.interchange.importing.conftest import TEXTS, change
 
 LONG = [*TEXTS, "The Cat SAT on the mat"]
 PARTS: dict[str, dict[str, Any]] = {
@@ -68,7 +68,7 @@ def write_folder(
     prompts: Any = {"prompts": {"given": prompt}, "default_prompt_name": "given"} if prompt else {}
     SentenceTransformer(modules=modules, **prompts).save(str(folder))
     # Of the form that most published folders have.
-    settings = {"do_lower_case": lower} | ({} if length is None else {"max_seq_length": length})
+    settings = {"do_lower_case": lower} | ({"max_seq_length": length} if length else {})
     (folder / "sentence_bert_config.json").write_text(json.dumps(settings))
 
 
@@ -126,39 +126,30 @@ def test_the_digest_covers_every_file_that_decides_the_vectors(save_folder):
     assert len(digests) == 6
 
 
-def changed(folder: Path, name: str, **values: Any) -> None:
-    path = folder / name
-    path.write_text(json.dumps(json.loads(path.read_text()) | values))
-
-
-def outside(folder: Path) -> None:
+def change_module(folder: Path, number: int, **values: str) -> None:
     modules = json.loads((folder / "modules.json").read_text())
-    modules[1]["path"] = "../1_Pooling"
-    (folder / "modules.json").write_text(json.dumps(modules))
-
-
-def unknown_module(folder: Path) -> None:
-    modules = json.loads((folder / "modules.json").read_text())
-    modules[2]["type"] = "sentence_transformers.models.LayerNorm"
+    modules[number] |= values
     (folder / "modules.json").write_text(json.dumps(modules))
 
 
 @pytest.mark.parametrize(
     ("damage", "message"),
     [
-        (unknown_module, r"modules.json: LayerNorm is not supported, only Dense and Normalize after Pooling; choose"),
-        (outside, r"modules.json: names ../1_Pooling, which is outside of the folder; use another copy"),
-        (lambda folder: changed(folder, "1_Pooling/config.json", pooling_mode="attention"),
+        (lambda folder: change_module(folder, 2, type="sentence_transformers.models.LayerNorm"),
+         r"modules.json: LayerNorm is not supported, only Dense and Normalize after Pooling; choose"),
+        (lambda folder: change_module(folder, 1, path="../1_Pooling"),
+         r"modules.json: names ../1_Pooling, which is outside of the folder; use another copy"),
+        (lambda folder: change(folder, "1_Pooling/config.json", pooling_mode="attention"),
          r"1_Pooling/config.json: pooling attention is not supported, only cls, max, .*; choose"),
-        (lambda folder: changed(folder, "2_Dense/config.json", use_residual=True),
+        (lambda folder: change(folder, "2_Dense/config.json", use_residual=True),
          r"2_Dense/config.json: use_residual True is not supported; choose"),
-        (lambda folder: changed(folder, "2_Dense/config.json", activation_function="torch.nn.Mish"),
+        (lambda folder: change(folder, "2_Dense/config.json", activation_function="torch.nn.Mish"),
          r"2_Dense/config.json: activation_function mish is not supported; choose"),
         (lambda folder: (folder / "2_Dense/model.safetensors").rename(folder / "2_Dense/pytorch_model.bin"),
          r"2_Dense: no model.safetensors; a pickle can execute code"),
-        (lambda folder: changed(folder, "2_Dense/config.json", in_features=9),
+        (lambda folder: change(folder, "2_Dense/config.json", in_features=9),
          r"the weights of its modules do not fit: .*size mismatch.*; download it again"),
-        (lambda folder: changed(folder, "config_sentence_transformers.json", default_prompt_name="other"),
+        (lambda folder: change(folder, "config_sentence_transformers.json", default_prompt_name="other"),
          r"default_prompt_name 'other' is none of prompts; download it again"),
     ],
 )  # fmt: skip
@@ -185,11 +176,9 @@ def test_an_old_folder_with_the_transformer_inside(save_folder, tmp_path):
     folder = save_folder("bert")
     write_folder(folder, pooling="cls", length=7)
     expected = theirs(folder, LONG)
-    modules = json.loads((folder / "modules.json").read_text())
     inner = folder / "0_BERT"
     inner.mkdir()
     for path in [path for path in folder.iterdir() if path.is_file() and path.name != "modules.json"]:
         path.rename(inner / path.name)
-    modules[0]["path"] = "0_BERT"
-    (folder / "modules.json").write_text(json.dumps(modules))
+    change_module(folder, 0, path="0_BERT")
     torch.testing.assert_close(torch.tensor(embed(ours(folder), LONG)), expected, atol=1e-5, rtol=1e-5)

@@ -1,4 +1,7 @@
-"""The tied vocabulary and its clusters against the definition and torch's adaptive softmax."""
+"""The tied vocabulary and its clusters: loss and logits, bias, and another vocabulary.
+
+The import of Transformer-XL compares the probabilities with the definition.
+"""
 
 from __future__ import annotations
 
@@ -33,25 +36,10 @@ def test_the_loss_is_that_of_the_logits(cutoffs, divide):
     actual = module.loss_sum(x, targets)
     torch.testing.assert_close(actual, expected)
     leaves = [x, *module.parameters()]
-    for left, right in zip(torch.autograd.grad(actual, leaves), torch.autograd.grad(expected, leaves), strict=True):
-        torch.testing.assert_close(left, right, atol=1e-5, rtol=1e-4)
+    gradients = (torch.autograd.grad(loss, leaves) for loss in (actual, expected))
+    torch.testing.assert_close(*gradients, atol=1e-5, rtol=1e-4)
     if cutoffs:
         torch.testing.assert_close(module.logits(x).exp().sum(-1), torch.ones(50))
-
-
-def test_against_the_adaptive_softmax_of_torch():
-    module = wild()
-    peer = nn.AdaptiveLogSoftmaxWithLoss(WIDTH, VOCABULARY, CUTOFFS, div_value=1.0, head_bias=True)
-    with torch.no_grad():
-        peer.head.weight.copy_(torch.cat([module.tables[0], module.cluster]))
-        peer.head.bias.copy_(torch.cat([module.bias[:6], module.cluster_bias]))
-        for index, tail in enumerate(peer.tail, start=1):
-            # Torch has a projection per cluster, without a bias.
-            tail[0].weight.copy_(torch.eye(WIDTH))
-            tail[1].weight.copy_(module.tables[index])
-        module.bias[6:] = 0
-    x, targets = torch.randn(40, WIDTH), torch.randint(VOCABULARY, (40,))
-    torch.testing.assert_close(module.loss_sum(x, targets) / 40, peer(x, targets).loss)
 
 
 @pytest.mark.parametrize(("cutoffs", "divide"), KINDS)
@@ -112,16 +100,3 @@ def test_logits_of_the_first_cluster_with_an_output_projection_survive_another_v
     targets = torch.tensor([0, 3, 5, after - 1])
     loss = nn.functional.cross_entropy(new.logits(x), targets, reduction="sum")
     torch.testing.assert_close(new.loss_sum(x, targets), loss)
-
-
-@pytest.mark.parametrize("divide", [1, 2])
-def test_probabilities_by_the_definition(divide):
-    module = wild(divide=divide)
-    x = torch.randn(WIDTH)
-    embedded = rows(module)
-    # The rows of the output layer are the embeddings in model width.
-    scores = embedded @ x + module.bias
-    first = module.projections[0] if divide > 1 else torch.eye(WIDTH)
-    head = torch.cat([scores[:6], module.cluster @ first @ x + module.cluster_bias]).softmax(0)
-    expected = torch.cat([head[:6], head[6] * scores[6:11].softmax(0), head[7] * scores[11:].softmax(0)])
-    torch.testing.assert_close(module.logits(x).exp(), expected)

@@ -1,9 +1,6 @@
-"""Spelling tables, and the character CNN against loops."""
-
-import math
+"""Spelling tables of words, and words of a text of characters."""
 
 import torch
-from torch import nn
 
 from components.models.elmo import (
     BEGIN,
@@ -12,7 +9,6 @@ from components.models.elmo import (
     FIRST_SPECIAL,
     PADDING,
     WORD_CHARACTERS,
-    CharacterCNN,
     spell,
     spelling_table,
 )
@@ -38,52 +34,6 @@ def test_special_pieces_are_characters_of_their_own():
     assert table[MASK, :4].tolist() == [BEGIN, CHARACTERS - 1, FINISH, PADDING]
     assert table[5, :4].tolist() == [BEGIN, ord("["), FINISH, PADDING]
     assert torch.equal(table[6:], spell(["cat"]))
-
-
-def by_hand(cnn: CharacterCNN, spelt_C: list[int]) -> list[float]:
-    """The vector of one word by loops, over all positions, padding included."""
-    x = [cnn.characters[character].tolist() for character in spelt_C]
-    y: list[float] = []
-    for conv in cnn.filters:
-        assert isinstance(conv, nn.Conv1d)
-        weight, bias = conv.weight.tolist(), conv.bias.tolist()
-        size = len(weight[0][0])
-        for filter_, shift in zip(weight, bias, strict=True):
-            responses = [
-                sum(filter_[dim][k] * x[p + k][dim] for k in range(size) for dim in range(len(filter_)))
-                for p in range(len(x) - size + 1)
-            ]
-            y.append(max(0.0, max(responses) + shift))
-    for highway in cnn.highways:
-        transformed = rows(highway.transform, y)
-        gates = [1 / (1 + math.exp(-value)) for value in rows(highway.gate, y)]
-        y = [gate * max(0.0, value) + (1 - gate) * old for gate, value, old in zip(gates, transformed, y, strict=True)]
-    return rows(cnn.projection, y)
-
-
-def rows(linear: nn.Module, vector: list[float]) -> list[float]:
-    assert isinstance(linear, nn.Linear)
-    return [
-        shift + sum(weight * value for weight, value in zip(row, vector, strict=True))
-        for row, shift in zip(linear.weight.tolist(), linear.bias.tolist(), strict=True)
-    ]
-
-
-def small() -> CharacterCNN:
-    cnn = CharacterCNN(width=3, filters=((1, 2), (2, 3), (4, 2)), highway=2, output=4)
-    for parameter in cnn.parameters():
-        nn.init.normal_(parameter, std=0.7)
-    return cnn
-
-
-def test_against_loops():
-    cnn, words = small(), ["a", "character", "x" * 47, "y" * 60]
-    spelt = spell(words)
-    for row, actual in zip(spelt.tolist(), cnn(spelt), strict=True):
-        torch.testing.assert_close(actual, torch.tensor(by_hand(cnn, row)), atol=1e-5, rtol=1e-5)
-
-
-# Words of a text of characters, as rows of a table.
 
 
 WORDS = ["the", "end", ".", "n't", "café", "U.S."]
