@@ -25,6 +25,10 @@ from components.settings.formats import suffix_of
 MOST_LINES: Final = 5_000
 #: Maximum size of a row.
 MOST_BYTES: Final = 8_000_000
+#: A carriage return that ends no line, which readers take for the end of a row, is two characters meanwhile, and so is
+#: the first of them where the text has it.
+_LONE: Final = re.compile(r"\r(?!\n)")
+_PLACE, _RETURN, _ITSELF = "\ue00d", "\ue00d1", "\ue00d0"
 
 
 @dataclass(frozen=True)
@@ -47,33 +51,22 @@ class Dialect:
 
     @property
     def arguments(self) -> dict[str, Any]:
-        """Arguments of readers of the module csv, for text that `doubled` has changed."""
+        """Arguments of readers of the module csv."""
         quoting = csv.QUOTE_MINIMAL if self.quote else csv.QUOTE_NONE
-        return {"delimiter": self.delimiter, "quotechar": self.quote or None, "quoting": quoting, "strict": True}
+        signs = {"delimiter": self.delimiter, "quotechar": self.quote or None, "escapechar": self.escape or None}
+        return {**signs, "quoting": quoting, "strict": True}
 
-    def doubled(self, texts: Iterable[str]) -> Iterator[str]:
-        """Consecutive parts of a text, of whole lines, in which the escaped quotes of quoted fields are doubled."""
-        if not self.escape:
-            yield from texts
-            return
-        escape, quote = re.escape(self.escape), re.escape(self.quote)
-        field = re.compile(
-            rf"(?:^|(?<={re.escape(self.delimiter)})){quote}([^{quote}{escape}]*(?:(?:{escape}.|{quote}{quote})"
-            rf"[^{quote}{escape}]*)*)({quote}?)",
-            re.MULTILINE | re.DOTALL,
-        )
-        pairs, is_open = re.compile(f"{escape}([{escape}{quote}])"), False
-
-        def changed(match: re.Match[str]) -> str:
-            nonlocal is_open
-            is_open = not match[2]
-            within = pairs.sub(lambda pair: self.quote * 2 if pair[1] == self.quote else self.escape, match[1])
-            return f"{self.quote}{within}{match[2]}"
-
+    def lines(self, texts: Iterable[str]) -> Iterator[str]:
+        """The lines of consecutive parts of a text, of whole lines, as readers of the module csv take them: an escape
+        that stands before no quote or escape is one of the text, and a carriage return that ends no line ends no row.
+        """
+        escape = re.escape(self.escape)
+        pair = re.compile(f"{escape}([{escape}{re.escape(self.quote)}])?") if escape else None
         for text in texts:
-            # A field that the part before has begun goes on.
-            begun = self.quote * is_open
-            yield field.sub(changed, begun + text)[len(begun) :]
+            text = _LONE.sub(_RETURN, text.replace(_PLACE, _ITSELF))
+            if pair is not None:
+                text = pair.sub(lambda match: match[0] if match[1] else self.escape * 2, text)
+            yield from io.StringIO(text, newline="\n")
 
     def described(self) -> str:
         names = {",": "comma", ";": "semicolon", "\t": "tab", "|": "vertical bar"}
@@ -90,7 +83,7 @@ def strict_rows(
     of the fields, and the next row begins in its next line.
 
     Args:
-        lines: of the text with their line ends, after `Dialect.doubled`.
+        lines: of `Dialect.lines`, with their line ends.
         blank: whether a row all of whose fields are blank is one; a line without characters is none.
     """
     csv.field_size_limit(2**31 - 1)
@@ -268,7 +261,7 @@ def detect_dialect(
     top, *rest = [row for row in islice(_rows(sample, result), ROWS + 1) if row is not None] or [[]]
     if header is None and (above := rows_above_header([top, *rest])):
         # Titles are lines above the first row.
-        starts = [index for index, row, _ in strict_rows(_lines([sample], result), result) if isinstance(row, list)]
+        starts = [index for index, row, _ in strict_rows(result.lines([sample]), result) if isinstance(row, list)]
         return replace(result, header=True, skipped=skipped + starts[above])
     header = is_header(top, rest) if header is None else header
     return replace(result, header=header, skipped=skipped)
@@ -287,7 +280,7 @@ def rows_above_header(rows: Sequence[Sequence[str]]) -> int:
 
 def _rows(text: str, dialect: Dialect) -> Iterator[list[str] | None]:
     """The rows; None for one that is not well formed."""
-    return (row if isinstance(row, list) else None for _, row, _ in strict_rows(_lines([text], dialect), dialect))
+    return (row if isinstance(row, list) else None for _, row, _ in strict_rows(dialect.lines([text]), dialect))
 
 
 def _splits_all(text: str, delimiter: str, *, whole: bool) -> bool:
@@ -302,7 +295,7 @@ def _splits_all(text: str, delimiter: str, *, whole: bool) -> bool:
 def _covered(text: str, dialect: Dialect) -> tuple[int, bool]:
     """The number of lines in rows of the most frequent number of fields, and of lines in which quotes enclose a
     field, 0 if the rows have one field, unless quotes enclose delimiters in it; and whether no line is lost."""
-    lines, begin, width = list(_lines([text], dialect)), 0, 0
+    lines, begin, width = list(dialect.lines([text])), 0, 0
     covered: Counter[int] = Counter()
     for start, row, _ in chain(strict_rows(lines, dialect), [(len(lines), "", "")]):
         covered[width] += start - begin
@@ -379,10 +372,6 @@ def _type(value: str) -> str:
 _SEEN: Final = 200
 #: Maximum number of columns.
 MOST_COLUMNS: Final = 10_000
-#: A carriage return that ends no line, which readers take for the end of a row, is two characters meanwhile, and so is
-#: the first of them where the text has it.
-_LONE: Final = re.compile(r"\r(?!\n)")
-_PLACE, _RETURN, _ITSELF = "\ue00d", "\ue00d1", "\ue00d0"
 
 
 def read_delimited(file: Rows) -> Numbered:
@@ -398,7 +387,7 @@ def read_delimited(file: Rows) -> Numbered:
         quote=None if layout.quotes is None else '"' * layout.quotes,
         header=layout.header,
     )
-    head = list(_lines([first.decode()], dialect))
+    head = list(dialect.lines([first.decode()]))
     header, at, above = _header(head, dialect)
     width = len(header)
     file.names_at, file.described, file.header = file.at(at + 1), dialect.described(), dialect.header
@@ -411,9 +400,8 @@ def read_delimited(file: Rows) -> Numbered:
     file.ambiguous = frozenset(name for name, count in times.items() if name and count > 1)
     file.hint = "; if it has no header line, set header: false" * dialect.header
     wanted = [(name, index) for index, name in enumerate(file.names) if file.wants(name)]
-    for index, fields, text in strict_rows(
-        chain(head[above:], _lines(map(bytes.decode, blocks), dialect)), dialect, blank=True
-    ):
+    rest = chain(head[above:], dialect.lines(map(bytes.decode, blocks)))
+    for index, fields, text in strict_rows(rest, dialect, blank=True):
         number = above + index + 1
         if isinstance(fields, list):
             if len(fields) > width and not any(cell.strip() for cell in fields[width:]):
@@ -427,11 +415,6 @@ def read_delimited(file: Rows) -> Numbered:
             fields = f"{len(fields)} field(s) instead of {width}"
         if text.strip():
             file.rejected(RowError(f"{file.path}, line {number}: {fields}", number), _plain(text.rstrip("\n"))[:SHOWN])
-
-
-def _lines(texts: Iterable[str], dialect: Dialect) -> Iterator[str]:
-    for text in dialect.doubled(text.replace(_PLACE, _ITSELF) for text in texts):
-        yield from io.StringIO(_LONE.sub(_RETURN, text) if "\r" in text else text, newline="\n")
 
 
 def _plain(text: str) -> str:
