@@ -258,18 +258,23 @@ def detect_dialect(
         return (*_covered(text, dialect), dialect.quote == usual.quote or dialect.quote not in text)
 
     result = max(candidates, key=fit)
-    top, *rest = [row for row in islice(_rows(sample, result), ROWS + 1) if row is not None] or [[]]
-    if header is None and (above := rows_above_header([top, *rest])):
-        # Titles are lines above the first row.
-        starts = [index for index, row, _ in strict_rows(result.lines([sample]), result) if isinstance(row, list)]
-        return replace(result, header=True, skipped=skipped + starts[above])
-    header = is_header(top, rest) if header is None else header
-    return replace(result, header=header, skipped=skipped)
+    rows = islice(strict_rows(result.lines([sample]), result), ROWS + 1)
+    top = [(index, row) for index, row, _ in rows if isinstance(row, list)] or [(0, [])]
+    header, above = header_of([row for _, row in top], header)
+    # Titles are lines above the first row.
+    return replace(result, header=header, skipped=skipped + (above and top[above][0]))
 
 
-def rows_above_header(rows: Sequence[Sequence[str]]) -> int:
-    """Number of rows of titles and notes above the header: they have empty cells or another number of them. 0 if none
-    of the first rows is a header."""
+def header_of(rows: Sequence[Sequence[str]], header: bool | None) -> tuple[bool, int]:
+    """Whether one of the first rows names the columns, and the number of rows of titles and notes above it: they have
+    empty cells or another number of them. `header`: whether the first row does; None: guessed."""
+    if header is not None:
+        return header, 0
+    above = _above_header(rows)
+    return above > 0 or is_header(rows[0], rows[1:]), above
+
+
+def _above_header(rows: Sequence[Sequence[str]]) -> int:
     width = max(Counter(map(len, rows[1:])).items(), key=lambda entry: entry[1], default=(0, 0))[0]
     used = {column for row in rows[_TITLES:] or rows for column, cell in enumerate(row) if cell.strip()}
     for number, row in enumerate(rows[:_TITLES]):

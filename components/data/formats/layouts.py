@@ -219,7 +219,7 @@ def spans_in(entry: Any) -> list[tuple[int, int, str]]:
     """The spans of an entry: `[0, 4, "PER"]`, or an object with its start, its end and its type; empty if it is
     none."""
     if isinstance(entry, list | tuple):
-        fits = len(entry) == 3 and all(type(value) is int for value in entry[:2]) and isinstance(entry[2], str)
+        fits = len(entry) == 3 and all(type(value) is int for value in entry[:2]) and _is_text(entry[2])
         return [(entry[0], entry[1], entry[2])] if fits else []
     if not isinstance(entry, dict):
         return []

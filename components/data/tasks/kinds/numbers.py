@@ -28,11 +28,11 @@ from components.data.scoring.intervals import ranks_of
 from components.data.tasks.data import Answer, Examples
 from components.data.tasks.kinds import Kind
 from components.data.tasks.reading.records import (
-    all_records,
     are_thousands,
     is_blank,
     is_no_number,
     number_of,
+    read_all,
 )
 from components.data.tasks.reading.splits import Row, Rows, examples_of, unusable, with_labels
 from components.data.tasks.task_io import PAIR_EXAMPLES, TEXT_EXAMPLES, texts_io
@@ -49,7 +49,7 @@ def read_numbers(name: str, source: TaskSource) -> Examples:
     rows: Rows = {}
     counts: Counter[str] = Counter()
     unlabelled: list[Row] = []
-    records = all_records(source, [*source.texts, source.score], counts, texts=len(source.texts))
+    records = read_all(name, source, [*source.texts, source.score], counts, texts=len(source.texts), nested=False)
 
     def lacks(value: Any) -> bool:
         return is_blank(value) or is_no_number(value)
