@@ -21,7 +21,7 @@ from components.data.formats.kinds import form_of
 from components.data.formats.layouts import rows_of
 from components.data.formats.lines import Reading, lines
 from components.data.formats.rows import open_rows
-from components.data.sampling import Rows, read_rows
+from components.data.sampling import Rows, by_column, read_rows
 from components.data.tasks.data import Fields
 from components.data.tasks.task_io import TaskIO, WrongValueError
 from components.learners.prediction import not_read
@@ -81,9 +81,8 @@ def read_table(data: Data) -> Table:
         rows, _, said = rows_of(dict(data) if isinstance(data, Mapping) else list(data))
         if isinstance(rows, Mapping):
             return read_table(pd.DataFrame(rows))
-        columns, is_named = {INPUT: rows}, bool(rows) and all(isinstance(row, Mapping) for row in rows)
-        if is_named:
-            columns = {name: [row.get(name) for row in rows] for name in dict.fromkeys(n for row in rows for n in row)}
+        is_named = bool(rows) and all(isinstance(row, Mapping) for row in rows)
+        columns = by_column(rows) if is_named else {INPUT: rows}
     if columns is None:
         raise InputError(
             f"data: {type(data).__name__} is not supported; give a DataFrame, the path of a csv, tsv, jsonl or parquet "

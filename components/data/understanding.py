@@ -15,7 +15,7 @@ import numpy as np
 import regex
 
 from components.core.errors import DataError
-from components.data.formats.delimited import GROUPS, LABELS, LABELS_TOO, TEXTS
+from components.data.formats.delimited import GROUPS, LABELS, LABELS_TOO, TEXTS, words_in
 from components.data.formats.kinds import are_tags
 from components.data.formats.words import UNSPACED, scheme_of
 from components.data.sampling import Rows
@@ -85,8 +85,7 @@ class Column:
 
     def __init__(self, name: str, values: Sequence[Any]) -> None:
         self.name, self.values = name, values
-        #: The words of the name, in lower case: `label` and `final` of `label_final` or `labelFinal`.
-        self.words = {word.lower() for word in re.findall(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])", name)}
+        self.words = words_in(name)
         #: The values that are not missing, and those that are texts with more than white space.
         self.given = [value for value in values if value not in (None, "")]
         self.strings = [value for value in self.given if isinstance(value, str) and value.strip()]

@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from components.core.errors import DataError
-from components.data.formats.delimited import Dialect, different_names
+from components.data.formats.delimited import Dialect, different_names, strict_rows
 from components.data.formats.kinds import form_of
 from components.data.formats.lines import Reading
 from components.data.formats.rows import open_rows
@@ -301,11 +301,13 @@ def test_a_line_of_csv_has_a_limit(tmp_path):
         list(open_rows(path).rows)
 
 
-def test_escaped_quotes_are_doubled_within_quoted_fields_only():
-    text = '5\\" pipe,"a \\"b\\" \\\\","",c\\"\n"two\n'
-    # The last field goes on in the next part.
-    doubled = "".join(Dialect(escape="\\").doubled([text, 'l\\"i",x\\"\n']))
-    assert doubled == ('5\\" pipe,"a ""b"" \\","",c\\"\n"two\nl""i",x\\"\n')
+def test_an_escape_stands_before_quotes_and_itself_only():
+    text = '"a \\"b\\" \\\\","",C:\\new\n"two\nl\\"i",x\n'
+    dialect = Dialect(escape="\\")
+    assert [row for _, row, _ in strict_rows(dialect.lines([text]), dialect)] == [
+        ['a "b" \\', "", "C:\\new"],
+        ['two\nl"i', "x"],
+    ]
 
 
 @pytest.mark.parametrize(

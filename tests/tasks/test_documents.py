@@ -6,15 +6,14 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from components.data.tasks.kinds import find_kind
 from components.settings.tasks import TaskSource
+from tests.tasks.labelled import read
 
 CONLL = {"train": "train.conll", "test": "test.conll"}
 
 
 def units(folder: Path, split: str = "train", **settings: Any) -> list[int]:
-    source = TaskSource.model_validate({"path": str(folder), "kind": "tagging", "dev": None, **settings})
-    actual = getattr(find_kind("tagging").read("names", source), split).units.tolist()
+    actual = getattr(read("tagging", folder, dev=None, **settings), split).units.tolist()
     return [actual.index(unit) for unit in actual]
 
 

@@ -28,26 +28,26 @@ def read(source: TaskSource) -> Examples:
     return find_kind(source.kind).read("task", source)
 
 
-def test_slices_are_the_clusters_by_default(tmp_path):
-    actual = read(source_of(tmp_path)).test
-    assert actual.groups == actual.slices == [f"s{row % 6}" for row in range(24)]
-    assert actual.take([3, 0]).groups == ["s3", "s0"]
-    assert actual.take([3, 0]).lines == [4, 1]
+@pytest.mark.parametrize(
+    ("services", "keys", "expected"),
+    [
+        # Slices are the clusters by default, unless they are few.
+        (6, {}, [f"s{row % 6}" for row in range(24)]),
+        (4, {}, [None] * 24),
+        (4, {"group": "service"}, [f"s{row % 4}" for row in range(24)]),
+        (6, {"group": "customer"}, [str(row // 2) for row in range(24)]),
+        (6, {"group": None}, [None] * 24),
+    ],
+)
+def test_the_clusters_of_rows(services, keys, expected, tmp_path):
+    data = read(source_of(tmp_path, services=services, **keys))
+    assert data.test.groups == data.train.groups == expected
+    assert data.test.slices == [f"s{row % services}" for row in range(24)]
+    taken = data.test.take([3, 0])
+    assert (taken.groups, taken.lines) == ([expected[3], expected[0]], [4, 1])
 
 
-def test_a_few_slices_are_no_clusters(tmp_path):
-    actual = read(source_of(tmp_path, services=4))
-    assert set(actual.test.slices) == {"s0", "s1", "s2", "s3"}
-    assert actual.test.groups == [None] * 24
-    # Chosen by name, they are.
-    assert set(read(source_of(tmp_path, services=4, group="service")).test.groups) == {"s0", "s1", "s2", "s3"}
-
-
-def test_a_named_column_and_none(tmp_path):
-    actual = read(source_of(tmp_path, group="customer"))
-    assert actual.test.groups == [str(row // 2) for row in range(24)]
-    assert actual.train.groups == actual.test.groups
-    assert read(source_of(tmp_path, group=None)).test.groups == [None] * 24
+def test_a_column_of_clusters_that_is_missing_is_named(tmp_path):
     with pytest.raises(DataError, match=r"train.jsonl, line 1: no column 'author'"):
         read(source_of(tmp_path, group="author"))
 

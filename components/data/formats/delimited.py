@@ -205,6 +205,13 @@ GROUPS: Final = frozenset(
         *("conversation", "dialog", "dialogue", "session", "ticket", "case", "order", "product", "device", "id"),
     )
 )
+
+
+def words_in(name: str) -> set[str]:
+    """The words of the name of a column, in lower case: `label` and `final` of `label_final` or `labelFinal`."""
+    return {word.lower() for word in re.findall(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])", name)}
+
+
 #: Further names that begin a table.
 OTHERS: Final = ("id", "index", "idx", "title", "headline", "name", "date", "time", "url", "user", "group", "language")
 #: All of them.
@@ -283,18 +290,14 @@ def _above_header(rows: Sequence[Sequence[str]]) -> int:
     return 0
 
 
-def _rows(text: str, dialect: Dialect) -> Iterator[list[str] | None]:
-    """The rows; None for one that is not well formed."""
-    return (row if isinstance(row, list) else None for _, row, _ in strict_rows(dialect.lines([text]), dialect))
-
-
 def _splits_all(text: str, delimiter: str, *, whole: bool) -> bool:
     """Whether all rows have the same number of fields, more than one; the last row may be cut."""
     if delimiter not in text:
         return False
-    rows = list(_rows(text, Dialect(delimiter)))
-    widths = {row and len(row) for row in (rows if whole else rows[:-1])}
-    return len(rows) > 1 and len(widths) == 1 and not widths & {None, 0, 1}
+    dialect = Dialect(delimiter)
+    widths = [len(row) * isinstance(row, list) for _, row, _ in strict_rows(dialect.lines([text]), dialect)]
+    different = {*(widths if whole else widths[:-1])}
+    return len(widths) > 1 and len(different) == 1 and not different & {0, 1}
 
 
 def _covered(text: str, dialect: Dialect) -> tuple[int, bool]:

@@ -1,11 +1,10 @@
 """Layouts of JSON documents that common tools write, as lists of rows: the list within the document, texts by class,
 spans of characters, and questions with their contexts. What a layout is, is said in words."""
 
-import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple, TypeGuard
 
-from components.data.formats.delimited import LABELS, LABELS_TOO, TEXTS
+from components.data.formats.delimited import LABELS, LABELS_TOO, TEXTS, words_in
 from components.data.formats.words import covered, words_of
 
 #: Members that list the texts of a class, and those that name it.
@@ -239,7 +238,7 @@ def _number(entry: Any, words: frozenset[str]) -> int | None:
     """The whole number whose name has one of these words."""
     given = entry if isinstance(entry, dict) else {}
     for name, value in sorted(given.items(), key=lambda item: item[0] not in words):
-        if type(value) is int and words & {word.lower() for word in re.findall(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])", name)}:
+        if type(value) is int and words & words_in(name):
             return value
     return None
 

@@ -158,6 +158,8 @@ def _named(value: Any, names: Sequence[str]) -> Any:
     """A negative number, a row without a label, is null."""
     if isinstance(value, list):
         return [_named(each, names) for each in value]
-    if not isinstance(value, int):
+    if value is None or isinstance(value, str):
         return value
+    if not isinstance(value, int):
+        raise DataError(f"the number of a class is {value!r}, a {type(value).__name__}; write whole numbers")
     return None if value < 0 else names[value] if value < len(names) else str(value)
