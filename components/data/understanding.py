@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from itertools import pairwise
+from itertools import chain, pairwise
 from typing import Any, Final
 
 import numpy as np
@@ -49,8 +49,13 @@ _NO_LABELS: Final = GROUPS | {
 _CHOICES: Final = frozenset(("choice", "option", "opt", "op", "answer", "ans", "ending", "alternative", "candidate"))
 _RIGHT: Final = ("label", "answer", "correct", "gold", "key", "target", "answer_index", "correct_answer", "cop")
 _PROMPTS: Final = ("question", "prompt", "text", "premise", "context", "ctx")
-#: Values of a column that names the split of each row.
-_SPLITS: Final = {"train", "training", "dev", "valid", "validation", "val", "test", "testing", "eval", "unsup", ""}
+#: Split -> words in the names of its files, and values of a column that names the split of each row.
+SPLITS: Final = {
+    "train": ("train", "training"),
+    "dev": ("dev", "valid", "validation", "val", "trial", "development"),
+    "test": ("test", "testing", "eval"),
+}
+_SPLITS: Final = {"unsup", "", *chain(*SPLITS.values())}
 #: A group column has at least this many values, and each on average at least this many rows.
 _GROUPS, _ROWS_EACH = 5, 2
 #: A label column has at most this many values, and each on average at least two rows.
@@ -406,7 +411,7 @@ def _in_words(columns: Columns, keys: Mapping[str, Any], texts: Sequence[str], l
     lines = [f"column {', '.join(used)}{''.join(said)}"]
     for name, column in columns.items():
         splits = {str(value).strip().casefold() for value in column.values}
-        if len(splits) > 1 and {"train", "training"} & splits and splits <= _SPLITS and name not in keys.values():
+        if len(splits) > 1 and splits.intersection(SPLITS["train"]) and splits <= _SPLITS and name not in keys.values():
             lines.append(
                 f"warning: column {name!r} names the split of each row ({', '.join(sorted(splits))}), and is not used; "
                 "write a file for each split, such as train.csv and test.csv in one folder"

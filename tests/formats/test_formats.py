@@ -369,6 +369,11 @@ def test_numbers_of_classes_are_whole(tmp_path):
         list(open_rows(path).rows)
 
 
+def test_a_file_of_no_name_is_no_folder_of_parallel_files(tmp_path):
+    with pytest.raises(DataError, match="expected one with a file for each column, or name the format of a file"):
+        open_rows(lay(tmp_path / "train", "a,b\n"), form="parallel")
+
+
 def test_a_stream_of_arrow_is_named(tmp_path):
     data = pa.table({"text": ["a"]})
     with pa.ipc.new_stream(tmp_path / "data.arrow", data.schema) as stream:

@@ -174,7 +174,7 @@ class Questions(Scoring):
     """K = 10 sums: the four metrics and the number of rows, of answerable and of unanswerable questions."""
 
     names = ("f1", "exact_match", "f1_characters", "exact_match_characters")
-    averages = False
+    width, averages = 2 * (len(names) + 1), False
     score_name, outcomes = "margin of the answer", ("no answer", "answer")
     constant_name = "no answer"
 
@@ -195,10 +195,6 @@ class Questions(Scoring):
 
     def named(self, target: Vector) -> tuple[str, ...]:
         return (PARTS[not len(target)],)
-
-    @property
-    def width(self) -> int:
-        return 2 * (len(self.names) + 1)
 
     def statistics(self, fields: Inputs, targets: Vectors, answers: Vectors) -> sparse.csr_array:
         metrics = np.zeros((len(targets), self.width))
