@@ -102,10 +102,8 @@ class _Estimator(BaseEstimator):
         if hasattr(X, "toarray"):
             raise InputError("X: is a sparse matrix; give texts, the features are made here")
         # The columns of a frame without names are those of an array.
-        unnamed = self.text is None and isinstance(X, pd.DataFrame) and isinstance(X.columns, pd.RangeIndex)
-        if unnamed and X.shape[1] == 2 and X.map(lambda value: isinstance(value, str)).any().all():
-            return X.to_numpy()
-        return X
+        unnamed = self.text is None and isinstance(getattr(X, "columns", None), pd.RangeIndex)
+        return X.to_numpy() if unnamed and X.shape[1] == 2 and X.map(type).eq(str).any().all() else X
 
     def _answers(self, X: Data) -> list[NDArray[np.float32]]:
         check_is_fitted(self, "model_")

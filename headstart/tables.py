@@ -106,19 +106,17 @@ def _columns_of(data: Any) -> dict[str, list[Any]] | None:
         return {name: data.iloc[:, number].tolist() for number, name in enumerate(names)}
     if hasattr(data, "features") and hasattr(data, "to_dict"):
         return {str(name): values for name, values in data.to_dict().items()}
-    if not isinstance(data, pd.Series) and (
-        hasattr(data, "__arrow_c_stream__") or isinstance(data, pa.Table | pa.RecordBatch)
-    ):
+    if hasattr(data, "__arrow_c_stream__") and not isinstance(data, pd.Series):
         table = pa.table(data)
         return {str(name): column.to_pylist() for name, column in zip(table.column_names, table.columns, strict=True)}
     if not isinstance(data, pd.Series | np.ndarray):
         return None
+    rows = data.tolist()
     if data.ndim == 2 and 1 <= data.shape[1] <= 2:
-        rows = data.tolist()
-        return {INPUT: [tuple(row) if len(row) == 2 else row[0] for row in rows]}
-    if data.ndim != 1:
+        rows = [tuple(row) if len(row) == 2 else row[0] for row in rows]
+    elif data.ndim != 1:
         raise InputError(f"data: an array of shape {data.shape}; expected (N,) texts or (N, 2) pairs of texts")
-    return {INPUT: data.tolist()}
+    return {INPUT: rows}
 
 
 def with_names(table: Table, names: Sequence[str]) -> Table:
