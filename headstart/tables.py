@@ -90,7 +90,7 @@ def read_table(data: Data) -> Table:
         )
     further: dict[str, Any] = {"read": [f"layout: {said}"] if said else []}
     index = data.index if isinstance(data, pd.DataFrame | pd.Series) else None
-    if index is not None and not (isinstance(index, pd.RangeIndex) and index.start == 0 and index.step == 1):
+    if index is not None and not index.equals(pd.RangeIndex(len(index))):
         further["place"] = lambda number: f"row {number} (index {index[number]!r})"
     values = {name: [*map(_value, values)] for name, values in columns.items()}
     return Table(values, index=index, source=f"the {type(data).__name__}", is_named=is_named, **further)
