@@ -454,7 +454,7 @@ def test_both_versions_of_squad(tmp_path):
 def test_a_missing_member_is_named(tmp_path, entry, message):
     with pytest.raises(DataError, match=message):
         squad(tmp_path, entry)
-        read("questions", tmp_path, train="a.json", test="a.json")
+        read("questions", tmp_path, train="a.json", dev=None, test="a.json")
 
 
 def test_a_file_that_is_not_squad(tmp_path):
