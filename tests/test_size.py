@@ -15,13 +15,13 @@ F_STRING = (getattr(tokenize, "FSTRING_START", -1), getattr(tokenize, "FSTRING_E
 #: Package -> largest number of tokens. Lower it in the commit that makes the package smaller.
 BUDGETS = {
     "builtin_data": 5_461,
-    "cli": 13_094,
+    "cli": 12_996,
     "cluster": 11_723,
     "core": 8_993,
-    "data": 91_667,
+    "data": 91_423,
     "evaluation": 8_467,
     "flows": 30_117,
-    "headstart": 12_389,
+    "headstart": 12_384,
     "interchange": 22_812,
     "labelling": 11_094,
     "learners": 66_626,
@@ -37,7 +37,7 @@ BUDGETS = {
     "training": 31_168,
 }
 #: Largest number of tokens of the tests.
-TESTS = 497_798
+TESTS = 497_794
 
 
 def tokens(text: str) -> int:

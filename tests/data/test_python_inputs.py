@@ -110,7 +110,6 @@ def test_two_columns_without_names_are_those_of_an_array(second, pairs):
     frame = pd.DataFrame([*zip(TEXTS, second, strict=True)])
     inputs = HeadstartClassifier()._inputs(frame)
     assert isinstance(inputs, np.ndarray) == holds_pairs(inputs, None) == pairs
-    assert HeadstartClassifier(text="0")._inputs(frame) is frame
 
 
 def test_names_of_files_are_no_texts(tmp_path):

@@ -348,11 +348,6 @@ HTML = {"start": "/p[1]/text()[1]", "end": "/p[1]/text()[1]", "startOffset": 0, 
             r"a, task 1: the span 0 to 1 \(' '\) has no label; label it or remove it",
         ),
         (
-            "prodigy",
-            {"text": "ab", "spans": [{"start": 0, "end": 1, "label": None}]},
-            r"a, line 1: the span 0 to 1 \(''\) has no label; label it or remove it",
-        ),
-        (
             "label-studio",
             [label_studio_task(1, "ab", choices("a", "b"))],
             r"a, task 1: has 2 labels \(a, b\); set kind: multilabel, or leave one of them",

@@ -61,7 +61,6 @@ def test_documents_of_conllu_files(tmp_path):
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"kind": "classification", "document": "doc"}, "key document does not fit kind classification"),
         (
             {"kind": "tagging", "document": "doc", **CONLL},
             "document can only be marks, empty_lines or file in format conll",

@@ -6,7 +6,7 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
-from components.core.errors import ArtifactError, DataError
+from components.core.errors import ArtifactError
 from components.data.tasks.data import Examples
 from components.data.tasks.examples import ExamplesJob, examples, read_facts, read_split
 from components.data.tasks.kinds import find_kind
@@ -47,11 +47,6 @@ def test_the_clusters_of_rows(services, keys, expected, tmp_path):
     assert (taken.groups, taken.lines) == ([expected[3], expected[0]], [4, 1])
 
 
-def test_a_column_of_clusters_that_is_missing_is_named(tmp_path):
-    with pytest.raises(DataError, match=r"train.jsonl, line 1: no column 'author'"):
-        read(source_of(tmp_path, group="author"))
-
-
 def test_a_column_group_has_precedence_over_the_slices(tmp_path):
     source = source_of(tmp_path)
     path = tmp_path / "test.jsonl"
@@ -90,8 +85,6 @@ def test_clusters_of_other_formats(tmp_path):
     assert read(TaskSource.model_validate(keys)).test.groups == ["one", "two"]
     with pytest.raises(ValueError, match="group can only be title in format squad; found 'author'"):
         TaskSource.model_validate(keys | {"group": "author"})
-    with pytest.raises(ValueError, match="key group"):
-        TaskSource.model_validate({"path": "x", "format": "label-first", "group": "author"})
 
 
 def test_clusters_are_stored_and_earlier_output_is_refused(tmp_path):
