@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
+import pandas as pd
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
 from sklearn.metrics import accuracy_score
@@ -16,12 +17,13 @@ from sklearn.utils import Tags
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted
 
+from components.data.tasks.reading.records import class_name
 from components.settings.tasks import has
 from headstart.fitting import fit
 from headstart.model import Model
 from headstart.report import Report
 from headstart.tables import Data, InputError
-from headstart.tasks import Kind, holds_pairs, indicator_labels, name_of
+from headstart.tasks import Kind, holds_pairs, indicator_labels
 
 
 class _Estimator(BaseEstimator):
@@ -99,7 +101,9 @@ class _Estimator(BaseEstimator):
             raise InputError("X: is None; give a list of texts or a DataFrame")
         if hasattr(X, "toarray"):
             raise InputError("X: is a sparse matrix; give texts, the features are made here")
-        return X
+        # The columns of a frame without names are those of an array.
+        unnamed = self.text is None and isinstance(getattr(X, "columns", None), pd.RangeIndex)
+        return X.to_numpy() if unnamed and X.shape[1] == 2 and X.map(type).eq(str).any().all() else X
 
     def _answers(self, X: Data) -> list[NDArray[np.float32]]:
         check_is_fitted(self, "model_")
@@ -154,7 +158,7 @@ class HeadstartClassifier(ClassifierMixin, _Estimator):
 
     @property
     def _order(self) -> list[int]:
-        return [self.model_.labels.index(name_of(value)) for value in self.classes_.tolist()]
+        return [self.model_.labels.index(class_name(value)) for value in self.classes_.tolist()]
 
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()

@@ -27,6 +27,7 @@ from components.data.scoring.base import Vectors
 from components.data.tasks.data import Fields, spaced
 from components.data.tasks.examples import ExamplesJob, examples, read_facts, read_split, run_folds
 from components.data.tasks.kinds import scoring_for
+from components.data.tasks.reading.records import class_name
 from components.data.tasks.results import OUT_OF_FOLD, RunKey, best_score, read_answers
 from components.learners.baselines.stage import BaselineJob, baseline
 from components.learners.select import choose
@@ -40,7 +41,7 @@ from components.settings.tasks import LABELLED, OF_ONE_TEXT, has
 from headstart.model import Model
 from headstart.report import ANSWERED, Report, Tried, bounds_of, contradicted, dependent, inseparable, tried_of
 from headstart.tables import Data, InputError
-from headstart.tasks import Kind, TaskRows, name_of, read_task, read_unlabelled
+from headstart.tasks import Kind, TaskRows, read_task, read_unlabelled
 
 #: Names of the task and of the start in progress lines and results.
 TASK: Final = "task"
@@ -139,7 +140,7 @@ def _label_texts(labels: Any, task: TaskRows, start: str | Path | None) -> dict[
     if not isinstance(labels, Mapping):
         raise InputError(f"labels: {type(labels).__name__}; give a mapping: label -> a text, or a list of texts")
     lists: dict[str, list[str]] = {}
-    for label, texts in ((name_of(label), texts) for label, texts in labels.items()):
+    for label, texts in ((class_name(label), texts) for label, texts in labels.items()):
         texts = [texts] if isinstance(texts, str) else texts
         if label not in task.classes:
             raise InputError(f"labels: {label!r} is not a label; the labels are {', '.join(task.classes) or 'none'}")

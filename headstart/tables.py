@@ -21,7 +21,7 @@ from components.data.formats.kinds import form_of
 from components.data.formats.layouts import rows_of
 from components.data.formats.lines import Reading, lines
 from components.data.formats.rows import open_rows
-from components.data.sampling import Rows, read_rows
+from components.data.sampling import Rows, by_column, read_rows
 from components.data.tasks.data import Fields
 from components.data.tasks.task_io import TaskIO, WrongValueError
 from components.learners.prediction import not_read
@@ -81,9 +81,8 @@ def read_table(data: Data) -> Table:
         rows, _, said = rows_of(dict(data) if isinstance(data, Mapping) else list(data))
         if isinstance(rows, Mapping):
             return read_table(pd.DataFrame(rows))
-        columns, is_named = {INPUT: rows}, bool(rows) and all(isinstance(row, Mapping) for row in rows)
-        if is_named:
-            columns = {name: [row.get(name) for row in rows] for name in dict.fromkeys(n for row in rows for n in row)}
+        is_named = bool(rows) and all(isinstance(row, Mapping) for row in rows)
+        columns = by_column(rows) if is_named else {INPUT: rows}
     if columns is None:
         raise InputError(
             f"data: {type(data).__name__} is not supported; give a DataFrame, the path of a csv, tsv, jsonl or parquet "
@@ -91,7 +90,7 @@ def read_table(data: Data) -> Table:
         )
     further: dict[str, Any] = {"read": [f"layout: {said}"] if said else []}
     index = data.index if isinstance(data, pd.DataFrame | pd.Series) else None
-    if index is not None and not (isinstance(index, pd.RangeIndex) and index.start == 0 and index.step == 1):
+    if index is not None and not index.equals(pd.RangeIndex(len(index))):
         further["place"] = lambda number: f"row {number} (index {index[number]!r})"
     values = {name: [*map(_value, values)] for name, values in columns.items()}
     return Table(values, index=index, source=f"the {type(data).__name__}", is_named=is_named, **further)
@@ -107,19 +106,17 @@ def _columns_of(data: Any) -> dict[str, list[Any]] | None:
         return {name: data.iloc[:, number].tolist() for number, name in enumerate(names)}
     if hasattr(data, "features") and hasattr(data, "to_dict"):
         return {str(name): values for name, values in data.to_dict().items()}
-    if not isinstance(data, pd.Series) and (
-        hasattr(data, "__arrow_c_stream__") or isinstance(data, pa.Table | pa.RecordBatch)
-    ):
+    if hasattr(data, "__arrow_c_stream__") and not isinstance(data, pd.Series):
         table = pa.table(data)
         return {str(name): column.to_pylist() for name, column in zip(table.column_names, table.columns, strict=True)}
     if not isinstance(data, pd.Series | np.ndarray):
         return None
+    rows = data.tolist()
     if data.ndim == 2 and 1 <= data.shape[1] <= 2:
-        rows = data.tolist()
-        return {INPUT: [tuple(row) if len(row) == 2 else row[0] for row in rows]}
-    if data.ndim != 1:
+        rows = [tuple(row) if len(row) == 2 else row[0] for row in rows]
+    elif data.ndim != 1:
         raise InputError(f"data: an array of shape {data.shape}; expected (N,) texts or (N, 2) pairs of texts")
-    return {INPUT: data.tolist()}
+    return {INPUT: rows}
 
 
 def with_names(table: Table, names: Sequence[str]) -> Table:

@@ -16,7 +16,7 @@ from components.core.errors import DataError, nearest
 from components.data.facts import Facts
 from components.data.tasks.data import Examples, Fields
 from components.data.tasks.kinds import find_kind
-from components.data.tasks.reading.records import Origin, Position, are_vectors, is_blank, label_text, labels_in
+from components.data.tasks.reading.records import Origin, Position, are_vectors, class_name, is_blank, labels_in
 from components.data.understanding import Understanding, text_columns, understand
 from components.settings.tasks import KINDS, TaskSource
 from headstart.tables import INPUT, Data, InputError, Table, parsed, read_table, with_names
@@ -207,7 +207,7 @@ def _classes(labels: Sequence[str], values: Sequence[Any], *, many: bool) -> dic
     """Name of a class -> its value in the data; `many`: a row has several classes, as a list or a vector of 0 and 1."""
     vectors = many and are_vectors(values)
     lists = [[value] if vectors else labels_in(value) or [value] for value in values]
-    numbers = {name_of(value): value for each in lists for value in each if isinstance(value, int | float)}
+    numbers = {class_name(value): value for each in lists for value in each if isinstance(value, int | float)}
     return {name: numbers.get(name, name) for name in labels}
 
 
@@ -252,11 +252,6 @@ def read_unlabelled(data: Any, task: TaskRows) -> list[Fields]:
 
 def _is_file(entry: Any) -> bool:
     return isinstance(entry, Path) or (isinstance(entry, str) and len(entry) < 1000 and os.path.isfile(entry))  # noqa: PTH113
-
-
-def name_of(value: Value) -> str:
-    """A label as text, as the readers of files write it."""
-    return label_text(value) if isinstance(value, str) else json.dumps(value)
 
 
 def holds_pairs(data: Data, text: str | Sequence[str] | None) -> bool:

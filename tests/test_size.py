@@ -15,13 +15,13 @@ F_STRING = (getattr(tokenize, "FSTRING_START", -1), getattr(tokenize, "FSTRING_E
 #: Package -> largest number of tokens. Lower it in the commit that makes the package smaller.
 BUDGETS = {
     "builtin_data": 5_293,
-    "cli": 12_952,
+    "cli": 12_854,
     "cluster": 11_723,
     "core": 8_991,
-    "data": 91_667,
+    "data": 91_423,
     "evaluation": 8_380,
     "flows": 30_073,
-    "headstart": 12_389,
+    "headstart": 12_384,
     "interchange": 21_950,
     "labelling": 10_228,
     "learners": 66_620,
@@ -37,7 +37,7 @@ BUDGETS = {
     "training": 31_168,
 }
 #: Largest number of tokens of the tests.
-TESTS = 486_714
+TESTS = 486_710
 
 
 def tokens(text: str) -> int:

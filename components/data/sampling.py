@@ -57,8 +57,8 @@ def read_rows(path: Path, layout: Layout = PLAIN, *, whole: bool = False, most: 
     if not whole and not rows:
         none = f"{bad[0]}; none of the {len(bad):,} row(s) can be read (--delimiter, --quotes)" if bad else ""
         raise DataError(none or f"{path}: holds no rows")
-    names = dict.fromkeys([*(table.names if table.fixed else ()), *(name for _, row in rows for name in row)])
-    columns = {name: [row.get(name) for _, row in rows] for name in names}
+    names = table.names if table.fixed else ()
+    columns = by_column((row for _, row in rows), names)
     return Rows(
         # A nameless column without values is none.
         {name: values for name, values in columns.items() if any(values) or not NAMELESS.fullmatch(name)},
@@ -69,6 +69,13 @@ def read_rows(path: Path, layout: Layout = PLAIN, *, whole: bool = False, most: 
         lambda number: rows[number][0],
         table.ambiguous,
     )
+
+
+def by_column(rows: Iterable[Mapping[str, Any]], names: Iterable[str] = ()) -> dict[str, list[Any]]:
+    """The values of each column, None where a row lacks it. `names`: of columns that come first."""
+    rows = list(rows)
+    every = dict.fromkeys([*names, *(name for row in rows for name in row)])
+    return {name: [row.get(name) for row in rows] for name in every}
 
 
 def sampled(rows: Iterable[_Row]) -> list[_Row]:

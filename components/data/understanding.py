@@ -8,14 +8,14 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from itertools import pairwise
+from itertools import chain, pairwise
 from typing import Any, Final
 
 import numpy as np
 import regex
 
 from components.core.errors import DataError
-from components.data.formats.delimited import GROUPS, LABELS, LABELS_TOO, TEXTS
+from components.data.formats.delimited import GROUPS, LABELS, LABELS_TOO, TEXTS, words_in
 from components.data.formats.kinds import are_tags
 from components.data.formats.words import UNSPACED, scheme_of
 from components.data.sampling import Rows
@@ -49,8 +49,13 @@ _NO_LABELS: Final = GROUPS | {
 _CHOICES: Final = frozenset(("choice", "option", "opt", "op", "answer", "ans", "ending", "alternative", "candidate"))
 _RIGHT: Final = ("label", "answer", "correct", "gold", "key", "target", "answer_index", "correct_answer", "cop")
 _PROMPTS: Final = ("question", "prompt", "text", "premise", "context", "ctx")
-#: Values of a column that names the split of each row.
-_SPLITS: Final = {"train", "training", "dev", "valid", "validation", "val", "test", "testing", "eval", "unsup", ""}
+#: Split -> words in the names of its files, and values of a column that names the split of each row.
+SPLITS: Final = {
+    "train": ("train", "training"),
+    "dev": ("dev", "valid", "validation", "val", "trial", "development"),
+    "test": ("test", "testing", "eval"),
+}
+_SPLITS: Final = {"unsup", "", *chain(*SPLITS.values())}
 #: A group column has at least this many values, and each on average at least this many rows.
 _GROUPS, _ROWS_EACH = 5, 2
 #: A label column has at most this many values, and each on average at least two rows.
@@ -85,8 +90,7 @@ class Column:
 
     def __init__(self, name: str, values: Sequence[Any]) -> None:
         self.name, self.values = name, values
-        #: The words of the name, in lower case: `label` and `final` of `label_final` or `labelFinal`.
-        self.words = {word.lower() for word in re.findall(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])", name)}
+        self.words = words_in(name)
         #: The values that are not missing, and those that are texts with more than white space.
         self.given = [value for value in values if value not in (None, "")]
         self.strings = [value for value in self.given if isinstance(value, str) and value.strip()]
@@ -407,7 +411,7 @@ def _in_words(columns: Columns, keys: Mapping[str, Any], texts: Sequence[str], l
     lines = [f"column {', '.join(used)}{''.join(said)}"]
     for name, column in columns.items():
         splits = {str(value).strip().casefold() for value in column.values}
-        if len(splits) > 1 and {"train", "training"} & splits and splits <= _SPLITS and name not in keys.values():
+        if len(splits) > 1 and splits.intersection(SPLITS["train"]) and splits <= _SPLITS and name not in keys.values():
             lines.append(
                 f"warning: column {name!r} names the split of each row ({', '.join(sorted(splits))}), and is not used; "
                 "write a file for each split, such as train.csv and test.csv in one folder"

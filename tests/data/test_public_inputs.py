@@ -40,7 +40,7 @@ def expected(case: Case) -> list[tuple[str, str]]:
 
 
 @EVERY
-def test_init_and_a_run(case, file, tmp_path, monkeypatch):
+def test_init_a_run_check_and_label(case, file, tmp_path, monkeypatch):
     name, source, said = made(file, tmp_path, monkeypatch)
     label = source.score if case.kind == "regression" else source.label
     assert (source.kind, source.text, label) == (case.kind, case.text, case.label)
@@ -49,11 +49,6 @@ def test_init_and_a_run(case, file, tmp_path, monkeypatch):
     read = rows_of(name, source)
     targets = (target if case.kind == "multilabel" else target[0] for _, target in read)
     assert rows((fields[0] for fields, _ in read), targets) == expected(case)
-
-
-@EVERY
-def test_check_and_label(case, file, tmp_path, monkeypatch):
-    name, source, _ = made(file, tmp_path, monkeypatch)
     assert sum(unit.statistics["rows"] for unit in task_units(name, source)) == len(case.texts)
     if case.kind != "regression":
         labelled = [row for row in read_rows(name, source) if row.labels is not None]

@@ -14,9 +14,10 @@ import pytest
 from components.data.sampling import read_rows
 from components.data.understanding import understand
 from headstart import fit
+from headstart.estimators import HeadstartClassifier
 from headstart.tables import InputError, read_table
+from headstart.tasks import holds_pairs, read_unlabelled
 from headstart.tasks import read_task as task
-from headstart.tasks import read_unlabelled
 from tests.data.public_inputs import LABELS, TEXTS, targets_of
 
 ROWS = [{"text": text, "label": label} for text, label in zip(TEXTS, LABELS, strict=True)]
@@ -102,6 +103,13 @@ def test_spans_of_an_annotation_tool_are_tags_of_words(tmp_path):
     (tmp_path / "a.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     read = task(tmp_path / "a.jsonl")
     assert (read.kind, read.fields[0], targets_of(read)[0]) == ("tagging", ("Jim", "ran", "0"), ["B-PER", "O", "O"])
+
+
+@pytest.mark.parametrize(("second", "pairs"), [([*reversed(TEXTS)], True), ([*range(24)], False)])
+def test_two_columns_without_names_are_those_of_an_array(second, pairs):
+    frame = pd.DataFrame([*zip(TEXTS, second, strict=True)])
+    inputs = HeadstartClassifier()._inputs(frame)
+    assert isinstance(inputs, np.ndarray) == holds_pairs(inputs, None) == pairs
 
 
 def test_names_of_files_are_no_texts(tmp_path):

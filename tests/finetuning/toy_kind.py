@@ -14,7 +14,7 @@ from components.core.errors import DataError
 from components.data.scoring.base import Floats, Inputs, Scoring, Vectors
 from components.data.tasks.data import Answer, Examples, Fields
 from components.data.tasks.kinds import Kind
-from components.data.tasks.reading.records import all_records, filled, label_of
+from components.data.tasks.reading.records import filled, label_of, read_all
 from components.data.tasks.reading.splits import Row, Rows, examples_of
 from components.data.tasks.task_io import TEXT_EXAMPLES, TaskIO, parse_texts
 from components.settings.tasks import TaskSource
@@ -43,7 +43,7 @@ class Truth(Scoring):
 
 def read(name: str, source: TaskSource) -> Examples:
     rows: Rows = {}
-    for split, record in all_records(source, [source.text, source.label], Counter()):
+    for split, record in read_all(name, source, [source.text, source.label], Counter()):
         text = filled(record.values[0], "the text", source.text, record.origin)
         label = label_of(record.values[1], source.label, record.origin)
         if label not in ("true", "false"):

@@ -237,6 +237,13 @@ def test_numbers_of_no_class_are_refused(tmp_path, value):
         list(open_rows(path, form="datasets").rows)
 
 
+def test_the_place_of_a_wrong_tag(tmp_path):
+    write_json(tmp_path / "dataset_infos.json", {"default": {"features": FEATURES}})
+    pq.write_table(pa.table({"tokens": [["in"]], "ner_tags": [[7]]}), tmp_path / "train.parquet")
+    with pytest.raises(DataError, match=r"train\.parquet, row 1: 'ner_tags' is 7, and the data set has 2 classes"):
+        read("tagging", tmp_path, train="train.parquet", dev=None, test="train.parquet")
+
+
 SPANS = [CharSpan(0, 11, "PER"), CharSpan(20, 25, "LOC")]
 PREDICTED = [
     PredictedRow({"text": TEXT, "n": 1}, TEXT, spans=SPANS, tokens=word_bounds(TEXT)),
@@ -337,6 +344,11 @@ HTML = {"start": "/p[1]/text()[1]", "end": "/p[1]/text()[1]", "startOffset": 0, 
         ),
         (
             "label-studio",
+            [label_studio_task(1, "ab", result("labels", "x", start=0, end=1, labels=[" "]))],
+            r"a, task 1: the span 0 to 1 \(' '\) has no label; label it or remove it",
+        ),
+        (
+            "label-studio",
             [label_studio_task(1, "ab", choices("a", "b"))],
             r"a, task 1: has 2 labels \(a, b\); set kind: multilabel, or leave one of them",
         ),
@@ -347,7 +359,14 @@ HTML = {"start": "/p[1]/text()[1]", "end": "/p[1]/text()[1]", "startOffset": 0, 
         ),
         ("label-studio", [label_studio_task(1, "ab") | {"data": 3}], r"a, task 1: no 'data' \(an object\)"),
         ("doccano", {"text": "a"}, r"a, line 1: has neither 'label' nor 'entities'; export as JSONL"),
-        ("doccano", {"text": "a", "label": [[0, 1]]}, r"a, line 1: the label \[0, 1\] is not \[start, end, label\]"),
+        *(
+            (
+                "doccano",
+                {"text": "a", "label": [label]},
+                r"a, line 1: the label \[0, 1.*\] is not \[start, end, label\]",
+            )
+            for label in ([0, 1], [0, 1, ""])
+        ),
         (
             "label-studio",
             [label_studio_task(1, "ab", result("number", "x", number="4 {of} 5"))],
@@ -430,7 +449,7 @@ def test_both_versions_of_squad(tmp_path):
 def test_a_missing_member_is_named(tmp_path, entry, message):
     with pytest.raises(DataError, match=message):
         squad(tmp_path, entry)
-        read("questions", tmp_path, train="a.json", test="a.json")
+        read("questions", tmp_path, train="a.json", dev=None, test="a.json")
 
 
 def test_a_file_that_is_not_squad(tmp_path):

@@ -6,15 +6,14 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from components.data.tasks.kinds import find_kind
 from components.settings.tasks import TaskSource
+from tests.tasks.labelled import read
 
 CONLL = {"train": "train.conll", "test": "test.conll"}
 
 
 def units(folder: Path, split: str = "train", **settings: Any) -> list[int]:
-    source = TaskSource.model_validate({"path": str(folder), "kind": "tagging", "dev": None, **settings})
-    actual = getattr(find_kind("tagging").read("names", source), split).units.tolist()
+    actual = getattr(read("tagging", folder, dev=None, **settings), split).units.tolist()
     return [actual.index(unit) for unit in actual]
 
 
@@ -62,7 +61,6 @@ def test_documents_of_conllu_files(tmp_path):
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"kind": "classification", "document": "doc"}, "key document does not fit kind classification"),
         (
             {"kind": "tagging", "document": "doc", **CONLL},
             "document can only be marks, empty_lines or file in format conll",

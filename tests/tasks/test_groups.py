@@ -6,7 +6,7 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
-from components.core.errors import ArtifactError, DataError
+from components.core.errors import ArtifactError
 from components.data.tasks.data import Examples
 from components.data.tasks.examples import ExamplesJob, examples, read_facts, read_split
 from components.data.tasks.kinds import find_kind
@@ -28,28 +28,23 @@ def read(source: TaskSource) -> Examples:
     return find_kind(source.kind).read("task", source)
 
 
-def test_slices_are_the_clusters_by_default(tmp_path):
-    actual = read(source_of(tmp_path)).test
-    assert actual.groups == actual.slices == [f"s{row % 6}" for row in range(24)]
-    assert actual.take([3, 0]).groups == ["s3", "s0"]
-    assert actual.take([3, 0]).lines == [4, 1]
-
-
-def test_a_few_slices_are_no_clusters(tmp_path):
-    actual = read(source_of(tmp_path, services=4))
-    assert set(actual.test.slices) == {"s0", "s1", "s2", "s3"}
-    assert actual.test.groups == [None] * 24
-    # Chosen by name, they are.
-    assert set(read(source_of(tmp_path, services=4, group="service")).test.groups) == {"s0", "s1", "s2", "s3"}
-
-
-def test_a_named_column_and_none(tmp_path):
-    actual = read(source_of(tmp_path, group="customer"))
-    assert actual.test.groups == [str(row // 2) for row in range(24)]
-    assert actual.train.groups == actual.test.groups
-    assert read(source_of(tmp_path, group=None)).test.groups == [None] * 24
-    with pytest.raises(DataError, match=r"train.jsonl, line 1: no column 'author'"):
-        read(source_of(tmp_path, group="author"))
+@pytest.mark.parametrize(
+    ("services", "keys", "expected"),
+    [
+        # Slices are the clusters by default, unless they are few.
+        (6, {}, [f"s{row % 6}" for row in range(24)]),
+        (4, {}, [None] * 24),
+        (4, {"group": "service"}, [f"s{row % 4}" for row in range(24)]),
+        (6, {"group": "customer"}, [str(row // 2) for row in range(24)]),
+        (6, {"group": None}, [None] * 24),
+    ],
+)
+def test_the_clusters_of_rows(services, keys, expected, tmp_path):
+    data = read(source_of(tmp_path, services=services, **keys))
+    assert data.test.groups == data.train.groups == expected
+    assert data.test.slices == [f"s{row % services}" for row in range(24)]
+    taken = data.test.take([3, 0])
+    assert (taken.groups, taken.lines) == ([expected[3], expected[0]], [4, 1])
 
 
 def test_a_column_group_has_precedence_over_the_slices(tmp_path):
@@ -90,8 +85,6 @@ def test_clusters_of_other_formats(tmp_path):
     assert read(TaskSource.model_validate(keys)).test.groups == ["one", "two"]
     with pytest.raises(ValueError, match="group can only be title in format squad; found 'author'"):
         TaskSource.model_validate(keys | {"group": "author"})
-    with pytest.raises(ValueError, match="key group"):
-        TaskSource.model_validate({"path": "x", "format": "label-first", "group": "author"})
 
 
 def test_clusters_are_stored_and_earlier_output_is_refused(tmp_path):

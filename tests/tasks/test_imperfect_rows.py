@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +15,7 @@ from components.settings.tasks import TaskSource
 from headstart.tasks import read_task
 from tests.data.public_inputs import targets_of
 from tests.tasks.labelled import jsonl, read, targets
+from tests.tasks.test_reading import squad as document
 
 
 def labelled(path: Path, *labels: Any) -> None:
@@ -56,15 +56,8 @@ CONTEXT = "Iron is a metal. Gold is one, too."
 
 
 def squad(path: Path, *answers: tuple[str, int]) -> None:
-    qas = [
-        {
-            "id": f"{path.stem}-{number}",
-            "question": f"What is {number}?",
-            "answers": [{"text": text, "answer_start": at}],
-        }
-        for number, (text, at) in enumerate(answers)
-    ]
-    path.write_text(json.dumps({"data": [{"title": "T", "paragraphs": [{"context": CONTEXT, "qas": qas}]}]}))
+    questions = ((f"{path.stem}-{number}", f"What is {number}?", [answer]) for number, answer in enumerate(answers))
+    path.write_text(document(*questions, context=CONTEXT))
 
 
 def test_three_wrong_answers_do_not_refuse_690_right_ones(tmp_path):

@@ -1,6 +1,5 @@
 """Tasks in several languages: trained on some, each of them scored as a slice of test."""
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -8,20 +7,19 @@ import pytest
 from pydantic import ValidationError
 
 from components.core.errors import DataError
-from components.data.tasks.kinds import find_kind
 from components.reporting.evaluations import languages
 from components.settings.tasks import TaskSource
+from tests.tasks import labelled
 
 ROWS = [("good day", "yes", "en"), ("bad day", "no", "en"), ("guter Tag", "yes", "de"), ("mal jour", "perhaps", "fr")]
 
 
 def write(path: Path, rows: list[tuple[str, str, str]]) -> None:
-    path.write_text("".join(json.dumps({"text": a, "label": b, "lang": c}) + "\n" for a, b, c in rows))
+    labelled.jsonl(path, *({"text": a, "label": b, "lang": c} for a, b, c in rows))
 
 
-def read(folder: Path, **settings: Any) -> Any:
-    source = TaskSource.model_validate({"path": str(folder), "dev": None, **settings})
-    return find_kind(source.kind).read("greetings", source)
+def read(folder: Path, kind: str = "classification", **settings: Any) -> Any:
+    return labelled.read(kind, folder, dev=None, **settings)
 
 
 def test_a_column_of_languages(tmp_path):

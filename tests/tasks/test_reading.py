@@ -95,6 +95,7 @@ REFUSED: list[tuple[str, dict[str, str], dict[str, Any], str]] = [
             (ROW | {"text": ["x"]}, "holds a list where text is expected"),
         )
     ),
+    ("classification", same(lines(ROW)), {"group": "author"}, r"train\.jsonl, line 1: no column 'author'"),
     (
         "classification",
         same(lines(*({"id": n % 3, "text": f"text {n}", "label": n % 2} for n in range(5)))),
@@ -433,11 +434,6 @@ def test_duplicate_pairs_agree_in_both_texts(tmp_path):
     )
     with pytest.raises(DataError, match=f"^{re.escape(message)}$"):
         read("pair", tmp_path, overlap="refuse")
-
-
-def test_a_key_of_another_kind_is_refused(tmp_path):
-    with pytest.raises(ValueError, match="key first does not fit kind regression"):
-        read("regression", tmp_path, first="text")
 
 
 def test_words_and_tags_in_lists(tmp_path):

@@ -5,14 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 from components.data.tasks.data import Examples
-from components.data.tasks.kinds import find_kind
-from components.settings.tasks import TaskSource
+from tests.tasks import labelled
 
 
 def read(folder: Path, rows: list[tuple[str, str]], **keys: object) -> Examples:
-    (folder / "train.csv").write_text("text,label\n" + "".join(f"{text},{label}\n" for text, label in rows))
-    source = TaskSource(path=str(folder), train="train.csv", dev=None, test=None, **keys)
-    return find_kind("classification").read("mood", source)
+    labelled.jsonl(folder / "train.jsonl", *({"text": text, "label": label} for text, label in rows))
+    return labelled.read("classification", folder, dev=None, test=None, **keys)
 
 
 ROWS = [(f"text {number}", "good" if number % 2 else "bad") for number in range(200)]

@@ -29,7 +29,7 @@ from components.data.sampling import Rows, read_rows
 from components.data.tasks.data import Examples
 from components.data.tasks.kinds import find_kind
 from components.data.tasks.reading.labels import are_words, text_of
-from components.data.tasks.reading.records import is_blank, label_text, labels_in, merged_numbers
+from components.data.tasks.reading.records import class_name, is_blank, merged_numbers
 from components.data.understanding import Understanding, text_columns, understand
 from components.learners.task_models.extent import Extent, reading_of
 from components.learners.words import UNSPACED
@@ -309,7 +309,7 @@ def _without_labels(samples: Mapping[str, Rows], keys: Mapping[str, Any]) -> dic
     if label is None or has(keys["kind"], "labels"):
         return {}
     given = {
-        split: {_class_name(value) for value in rows.columns.get(label, ()) if not is_blank(value)}
+        split: {class_name(value) for value in rows.columns.get(label, ()) if not is_blank(value)}
         for split, rows in samples.items()
     }
     same = merged_numbers(set().union(*given.values()))
@@ -324,12 +324,6 @@ def _without_labels(samples: Mapping[str, Rows], keys: Mapping[str, Any]) -> dic
             reasons[split] = f"has no label of train in column {label!r} ({min(names)!r})"
     left_out = "it is left out, its rows can be predicted (headstart predict)"
     return {split: f"{why}; {left_out}" for split, why in reasons.items() if split != "train"}
-
-
-def _class_name(value: Any) -> str:
-    listed = labels_in(value)
-    value = listed[0] if listed and len(listed) == 1 else value
-    return label_text(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str))
 
 
 def _with_group(

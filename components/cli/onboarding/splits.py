@@ -4,7 +4,6 @@ import re
 from collections.abc import Iterable, Sequence
 from itertools import takewhile
 from pathlib import Path
-from typing import Final
 
 from components.core.errors import DataError
 from components.data.formats.jsontables import parse_json
@@ -12,14 +11,8 @@ from components.data.formats.kinds import form_of
 from components.data.formats.layouts import lists_in
 from components.data.formats.lines import NO_DATA, Reading
 from components.data.formats.workbook import sheet_names
+from components.data.understanding import SPLITS
 from components.settings.formats import by_name
-
-#: Words in the name of a file -> split.
-SPLITS: Final = {
-    "train": ("train", "training"),
-    "dev": ("dev", "valid", "validation", "val", "trial", "development"),
-    "test": ("test", "testing", "eval"),
-}
 
 
 def split_files(path: Path) -> dict[str, Path]:

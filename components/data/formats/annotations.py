@@ -312,7 +312,7 @@ def _labelled_span(value: Row, kind: str) -> CharSpan:
 def _char_span(value: Any, label: object = None) -> CharSpan:
     start, end = (member(value, name, int) for name in ("start", "end"))
     stored, label = value.get("text"), value.get(LABEL, LABEL) if label is None else label
-    return CharSpan(start, end, str(label), stored if isinstance(stored, str) else None)
+    return CharSpan(start, end, "" if label is None else str(label), stored if isinstance(stored, str) else None)
 
 
 def _checked(spans: Iterable[CharSpan], text: str) -> list[CharSpan]:
@@ -320,7 +320,8 @@ def _checked(spans: Iterable[CharSpan], text: str) -> list[CharSpan]:
     characters show it.
 
     Raises:
-        DataError: a span is empty, does not lie within the text, or covers other characters than those stored.
+        DataError: a span is empty, without a label or not within the text, or covers other characters than those
+            stored.
     """
     ordered = sorted(set(spans))
     if any(not _is_stored(span, text) for span in ordered):
@@ -330,6 +331,8 @@ def _checked(spans: Iterable[CharSpan], text: str) -> list[CharSpan]:
         what = f"the span {span.start} to {span.end} ({span.label!r})"
         if not 0 <= span.start < span.end <= len(text):
             raise DataError(f"{what} does not lie within the text of {len(text)} characters; correct it")
+        if not span.label.strip():
+            raise DataError(f"{what} has no label", do="label it or remove it")
         if not _is_stored(span, text):
             raise DataError(
                 f"{what} is {text[span.start : span.end]!r:.60}, but {span.stored!r:.60} was annotated; the text has "

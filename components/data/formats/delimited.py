@@ -25,6 +25,10 @@ from components.settings.formats import suffix_of
 MOST_LINES: Final = 5_000
 #: Maximum size of a row.
 MOST_BYTES: Final = 8_000_000
+#: A carriage return that ends no line, which readers take for the end of a row, is two characters meanwhile, and so is
+#: the first of them where the text has it.
+_LONE: Final = re.compile(r"\r(?!\n)")
+_PLACE, _RETURN, _ITSELF = "\ue00d", "\ue00d1", "\ue00d0"
 
 
 @dataclass(frozen=True)
@@ -47,33 +51,22 @@ class Dialect:
 
     @property
     def arguments(self) -> dict[str, Any]:
-        """Arguments of readers of the module csv, for text that `doubled` has changed."""
+        """Arguments of readers of the module csv."""
         quoting = csv.QUOTE_MINIMAL if self.quote else csv.QUOTE_NONE
-        return {"delimiter": self.delimiter, "quotechar": self.quote or None, "quoting": quoting, "strict": True}
+        signs = {"delimiter": self.delimiter, "quotechar": self.quote or None, "escapechar": self.escape or None}
+        return {**signs, "quoting": quoting, "strict": True}
 
-    def doubled(self, texts: Iterable[str]) -> Iterator[str]:
-        """Consecutive parts of a text, of whole lines, in which the escaped quotes of quoted fields are doubled."""
-        if not self.escape:
-            yield from texts
-            return
-        escape, quote = re.escape(self.escape), re.escape(self.quote)
-        field = re.compile(
-            rf"(?:^|(?<={re.escape(self.delimiter)})){quote}([^{quote}{escape}]*(?:(?:{escape}.|{quote}{quote})"
-            rf"[^{quote}{escape}]*)*)({quote}?)",
-            re.MULTILINE | re.DOTALL,
-        )
-        pairs, is_open = re.compile(f"{escape}([{escape}{quote}])"), False
-
-        def changed(match: re.Match[str]) -> str:
-            nonlocal is_open
-            is_open = not match[2]
-            within = pairs.sub(lambda pair: self.quote * 2 if pair[1] == self.quote else self.escape, match[1])
-            return f"{self.quote}{within}{match[2]}"
-
+    def lines(self, texts: Iterable[str]) -> Iterator[str]:
+        """The lines of consecutive parts of a text, of whole lines, as readers of the module csv take them: an escape
+        that stands before no quote or escape is one of the text, and a carriage return that ends no line ends no row.
+        """
+        escape = re.escape(self.escape)
+        pair = re.compile(f"{escape}([{escape}{re.escape(self.quote)}])?") if escape else None
         for text in texts:
-            # A field that the part before has begun goes on.
-            begun = self.quote * is_open
-            yield field.sub(changed, begun + text)[len(begun) :]
+            text = _LONE.sub(_RETURN, text.replace(_PLACE, _ITSELF))
+            if pair is not None:
+                text = pair.sub(lambda match: match[0] if match[1] else self.escape * 2, text)
+            yield from io.StringIO(text, newline="\n")
 
     def described(self) -> str:
         names = {",": "comma", ";": "semicolon", "\t": "tab", "|": "vertical bar"}
@@ -90,7 +83,7 @@ def strict_rows(
     of the fields, and the next row begins in its next line.
 
     Args:
-        lines: of the text with their line ends, after `Dialect.doubled`.
+        lines: of `Dialect.lines`, with their line ends.
         blank: whether a row all of whose fields are blank is one; a line without characters is none.
     """
     csv.field_size_limit(2**31 - 1)
@@ -212,6 +205,13 @@ GROUPS: Final = frozenset(
         *("conversation", "dialog", "dialogue", "session", "ticket", "case", "order", "product", "device", "id"),
     )
 )
+
+
+def words_in(name: str) -> set[str]:
+    """The words of the name of a column, in lower case: `label` and `final` of `label_final` or `labelFinal`."""
+    return {word.lower() for word in re.findall(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])", name)}
+
+
 #: Further names that begin a table.
 OTHERS: Final = ("id", "index", "idx", "title", "headline", "name", "date", "time", "url", "user", "group", "language")
 #: All of them.
@@ -265,18 +265,23 @@ def detect_dialect(
         return (*_covered(text, dialect), dialect.quote == usual.quote or dialect.quote not in text)
 
     result = max(candidates, key=fit)
-    top, *rest = [row for row in islice(_rows(sample, result), ROWS + 1) if row is not None] or [[]]
-    if header is None and (above := rows_above_header([top, *rest])):
-        # Titles are lines above the first row.
-        starts = [index for index, row, _ in strict_rows(_lines([sample], result), result) if isinstance(row, list)]
-        return replace(result, header=True, skipped=skipped + starts[above])
-    header = is_header(top, rest) if header is None else header
-    return replace(result, header=header, skipped=skipped)
+    rows = islice(strict_rows(result.lines([sample]), result), ROWS + 1)
+    top = [(index, row) for index, row, _ in rows if isinstance(row, list)] or [(0, [])]
+    header, above = header_of([row for _, row in top], header)
+    # Titles are lines above the first row.
+    return replace(result, header=header, skipped=skipped + (above and top[above][0]))
 
 
-def rows_above_header(rows: Sequence[Sequence[str]]) -> int:
-    """Number of rows of titles and notes above the header: they have empty cells or another number of them. 0 if none
-    of the first rows is a header."""
+def header_of(rows: Sequence[Sequence[str]], header: bool | None) -> tuple[bool, int]:
+    """Whether one of the first rows names the columns, and the number of rows of titles and notes above it: they have
+    empty cells or another number of them. `header`: whether the first row does; None: guessed."""
+    if header is not None:
+        return header, 0
+    above = _above_header(rows)
+    return above > 0 or is_header(rows[0], rows[1:]), above
+
+
+def _above_header(rows: Sequence[Sequence[str]]) -> int:
     width = max(Counter(map(len, rows[1:])).items(), key=lambda entry: entry[1], default=(0, 0))[0]
     used = {column for row in rows[_TITLES:] or rows for column, cell in enumerate(row) if cell.strip()}
     for number, row in enumerate(rows[:_TITLES]):
@@ -285,24 +290,20 @@ def rows_above_header(rows: Sequence[Sequence[str]]) -> int:
     return 0
 
 
-def _rows(text: str, dialect: Dialect) -> Iterator[list[str] | None]:
-    """The rows; None for one that is not well formed."""
-    return (row if isinstance(row, list) else None for _, row, _ in strict_rows(_lines([text], dialect), dialect))
-
-
 def _splits_all(text: str, delimiter: str, *, whole: bool) -> bool:
     """Whether all rows have the same number of fields, more than one; the last row may be cut."""
     if delimiter not in text:
         return False
-    rows = list(_rows(text, Dialect(delimiter)))
-    widths = {row and len(row) for row in (rows if whole else rows[:-1])}
-    return len(rows) > 1 and len(widths) == 1 and not widths & {None, 0, 1}
+    dialect = Dialect(delimiter)
+    widths = [len(row) * isinstance(row, list) for _, row, _ in strict_rows(dialect.lines([text]), dialect)]
+    different = {*(widths if whole else widths[:-1])}
+    return len(widths) > 1 and len(different) == 1 and not different & {0, 1}
 
 
 def _covered(text: str, dialect: Dialect) -> tuple[int, bool]:
     """The number of lines in rows of the most frequent number of fields, and of lines in which quotes enclose a
     field, 0 if the rows have one field, unless quotes enclose delimiters in it; and whether no line is lost."""
-    lines, begin, width = list(_lines([text], dialect)), 0, 0
+    lines, begin, width = list(dialect.lines([text])), 0, 0
     covered: Counter[int] = Counter()
     for start, row, _ in chain(strict_rows(lines, dialect), [(len(lines), "", "")]):
         covered[width] += start - begin
@@ -379,10 +380,6 @@ def _type(value: str) -> str:
 _SEEN: Final = 200
 #: Maximum number of columns.
 MOST_COLUMNS: Final = 10_000
-#: A carriage return that ends no line, which readers take for the end of a row, is two characters meanwhile, and so is
-#: the first of them where the text has it.
-_LONE: Final = re.compile(r"\r(?!\n)")
-_PLACE, _RETURN, _ITSELF = "\ue00d", "\ue00d1", "\ue00d0"
 
 
 def read_delimited(file: Rows) -> Numbered:
@@ -398,7 +395,7 @@ def read_delimited(file: Rows) -> Numbered:
         quote=None if layout.quotes is None else '"' * layout.quotes,
         header=layout.header,
     )
-    head = list(_lines([first.decode()], dialect))
+    head = list(dialect.lines([first.decode()]))
     header, at, above = _header(head, dialect)
     width = len(header)
     file.names_at, file.described, file.header = file.at(at + 1), dialect.described(), dialect.header
@@ -411,9 +408,8 @@ def read_delimited(file: Rows) -> Numbered:
     file.ambiguous = frozenset(name for name, count in times.items() if name and count > 1)
     file.hint = "; if it has no header line, set header: false" * dialect.header
     wanted = [(name, index) for index, name in enumerate(file.names) if file.wants(name)]
-    for index, fields, text in strict_rows(
-        chain(head[above:], _lines(map(bytes.decode, blocks), dialect)), dialect, blank=True
-    ):
+    rest = chain(head[above:], dialect.lines(map(bytes.decode, blocks)))
+    for index, fields, text in strict_rows(rest, dialect, blank=True):
         number = above + index + 1
         if isinstance(fields, list):
             if len(fields) > width and not any(cell.strip() for cell in fields[width:]):
@@ -427,11 +423,6 @@ def read_delimited(file: Rows) -> Numbered:
             fields = f"{len(fields)} field(s) instead of {width}"
         if text.strip():
             file.rejected(RowError(f"{file.path}, line {number}: {fields}", number), _plain(text.rstrip("\n"))[:SHOWN])
-
-
-def _lines(texts: Iterable[str], dialect: Dialect) -> Iterator[str]:
-    for text in dialect.doubled(text.replace(_PLACE, _ITSELF) for text in texts):
-        yield from io.StringIO(_LONE.sub(_RETURN, text) if "\r" in text else text, newline="\n")
 
 
 def _plain(text: str) -> str:

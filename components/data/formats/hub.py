@@ -39,6 +39,16 @@ def read_hub(file: Rows) -> Numbered:
     Raises:
         DataError: the folder or file is damaged, or a number names no class.
     """
+    names: Names | None = None
+    for place, row in _numbered(file):
+        names = _names(file) if names is None else names
+        with problem(file.at(place)):
+            row |= {column: _name(row[column], classes, column) for column, classes in names.items() if column in row}
+        yield place, row
+
+
+def _numbered(file: Rows) -> Numbered:
+    """The rows, in which numbers may stand for classes."""
     files: list[Path] = []
     if file.path.is_dir():
         state = file.path / STATE
@@ -47,12 +57,7 @@ def read_hub(file: Rows) -> Numbered:
         files = [file.path / str(entry["filename"]) for entry in listed]
     file.layout = replace(file.layout, nested=True)
     reader = _TEXTS.get(by_name(file.path.name))
-    names: Names | None = None
-    for place, row in read_parquet(file, files) if reader is None else reader(file):
-        names = _names(file) if names is None else names
-        with problem(file.at(place)):
-            row |= {column: _name(row[column], classes, column) for column, classes in names.items() if column in row}
-        yield place, row
+    return read_parquet(file, files) if reader is None else reader(file)
 
 
 def _name(value: Any, names: Sequence[str], column: str) -> Any:
@@ -75,7 +80,7 @@ def _name(value: Any, names: Sequence[str], column: str) -> Any:
 def tagging_columns(path: Path) -> tuple[str, str]:
     """The columns of the words and of the tags."""
     file = Rows(path, PLAIN)
-    next(read_hub(file), None)
+    next(_numbered(file), None)
     names = _names(file)
     lists = [name for name in TAGS if name in names] or sorted(names)
     words = next((name for name in WORDS if file.schema is not None and name in file.names), WORDS[0])

@@ -1,11 +1,10 @@
 """Layouts of JSON documents that common tools write, as lists of rows: the list within the document, texts by class,
 spans of characters, and questions with their contexts. What a layout is, is said in words."""
 
-import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple, TypeGuard
 
-from components.data.formats.delimited import LABELS, LABELS_TOO, TEXTS
+from components.data.formats.delimited import LABELS, LABELS_TOO, TEXTS, words_in
 from components.data.formats.words import covered, words_of
 
 #: Members that list the texts of a class, and those that name it.
@@ -219,7 +218,7 @@ def spans_in(entry: Any) -> list[tuple[int, int, str]]:
     """The spans of an entry: `[0, 4, "PER"]`, or an object with its start, its end and its type; empty if it is
     none."""
     if isinstance(entry, list | tuple):
-        fits = len(entry) == 3 and all(type(value) is int for value in entry[:2]) and isinstance(entry[2], str)
+        fits = len(entry) == 3 and all(type(value) is int for value in entry[:2]) and _is_text(entry[2])
         return [(entry[0], entry[1], entry[2])] if fits else []
     if not isinstance(entry, dict):
         return []
@@ -239,7 +238,7 @@ def _number(entry: Any, words: frozenset[str]) -> int | None:
     """The whole number whose name has one of these words."""
     given = entry if isinstance(entry, dict) else {}
     for name, value in sorted(given.items(), key=lambda item: item[0] not in words):
-        if type(value) is int and words & {word.lower() for word in re.findall(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])", name)}:
+        if type(value) is int and words & words_in(name):
             return value
     return None
 

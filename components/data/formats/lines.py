@@ -286,19 +286,10 @@ def loads(text: str) -> tuple[Any, int]:
         pass  # lone surrogates, which are replaced; NaN, which json accepts; its messages name the place
     try:
         value = json.loads(text)
+        # json.loads combines pairs, so every code point left in this range is a lone surrogate.
+        if "\\ud" in text or "\\uD" in text:
+            whole, count = _SURROGATE.subn("\ufffd", json.dumps(value, ensure_ascii=False))
+            return json.loads(whole), count
     except RecursionError as error:
         raise ValueError("nested too deeply") from error
-    # json.loads combines pairs, so every code point left in this range is a lone surrogate.
-    return _replaced(value) if "\\ud" in text or "\\uD" in text else (value, 0)
-
-
-def _replaced(value: Any) -> tuple[Any, int]:
-    if isinstance(value, str):
-        return _SURROGATE.subn("\ufffd", value)
-    if isinstance(value, list):
-        items = [_replaced(item) for item in value]
-        return [item for item, _ in items], sum(count for _, count in items)
-    if isinstance(value, dict):
-        pairs = [(_replaced(key), _replaced(item)) for key, item in value.items()]
-        return {key: item for (key, _), (item, _) in pairs}, sum(first + second for (_, first), (_, second) in pairs)
     return value, 0

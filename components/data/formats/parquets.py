@@ -82,12 +82,13 @@ def read_parquet(file: Rows, files: Sequence[Path] = ()) -> Numbered:
                 wanted = [name for name in counts if file.wants(name)]
                 if twice := [name for name in wanted if counts[name] > 1]:
                     raise DataError(f"has two columns {twice[0]!r}; rename one of them", where=file.path)
-                empty = pa.RecordBatch.from_pylist([], schema=table.schema)
-                file.names, file.schema = table.schema.names, named(empty, classes).schema
+                fields = [
+                    each.with_type(_of_texts(each.type)) if each.name in classes else each for each in table.schema
+                ]
+                file.names, file.schema = table.schema.names, pa.schema(fields, table.schema.metadata)
             for batch in table.batches:
                 file.reading.text_bytes += batch.nbytes
-                batch = named(batch, classes)
-                values = [_values(file, name, batch.column(name)) for name in wanted]
+                values = [_values(file, name, batch.column(name), classes.get(name, ())) for name in wanted]
                 for row in zip(*values, strict=True):
                     number += 1
                     if file.columns and any(len(value) > LINE_BYTES for value in row if isinstance(value, str)):
@@ -95,13 +96,16 @@ def read_parquet(file: Rows, files: Sequence[Path] = ()) -> Numbered:
                     yield number, dict(zip(wanted, row, strict=True))
 
 
-def _values(file: Rows, name: str, column: pa.Array) -> list[Any]:
+def _values(file: Rows, name: str, column: pa.Array, classes: Sequence[str]) -> list[Any]:
+    """The values of a column, with names of classes instead of numbers."""
     if pa.types.is_dictionary(column.type):
         column = column.dictionary_decode()
     kind, nested = column.type, file.layout.nested
     binary = pa.types.is_binary(kind) or pa.types.is_large_binary(kind)
     if file.columns is not None and (binary or (pa.types.is_nested(kind) and not nested)):
         raise DataError(f"column {name!r} is {kind}, not text; write it as a string column", where=file.path)
+    if classes:
+        return [_named(value, classes) for value in column.to_pylist()]
     if not nested:
         column = column.cast(pa.string())
     try:
@@ -146,22 +150,16 @@ def _classes(feature: Any) -> list[str]:
     return next(filter(None, inner), [])
 
 
-def named(batch: pa.RecordBatch, names: Names) -> pa.RecordBatch:
-    """The batch with names of classes instead of numbers. A negative number, a row without a label, becomes null."""
-    for place, column in enumerate(batch.schema.names):
-        if column in names:
-            values = [_named(value, names[column]) for value in batch.column(place).to_pylist()]
-            batch = batch.set_column(place, column, pa.array(values, _of_texts(batch.schema.types[place])))
-    return batch
-
-
 def _of_texts(kind: pa.DataType) -> pa.DataType:
     return pa.list_(_of_texts(kind.field(0).type)) if pa.types.is_nested(kind) else pa.string()
 
 
 def _named(value: Any, names: Sequence[str]) -> Any:
+    """A negative number, a row without a label, is null."""
     if isinstance(value, list):
         return [_named(each, names) for each in value]
-    if not isinstance(value, int):
+    if value is None or isinstance(value, str):
         return value
+    if not isinstance(value, int):
+        raise DataError(f"the number of a class is {value!r}, a {type(value).__name__}; write whole numbers")
     return None if value < 0 else names[value] if value < len(names) else str(value)

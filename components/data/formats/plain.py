@@ -59,7 +59,8 @@ def read_parallel(file: Rows) -> Numbered:
         DataError: the folder or a file does not exist, or the files have different numbers of lines.
     """
     if not file.path.is_dir() and "*" not in file.path.name:
-        raise DataError(f"{file.path}: is not a folder; expected one with the files {', '.join(file.columns or ())}")
+        expected = f"the files {', '.join(file.columns)}" if file.columns else "a file for each column"
+        raise DataError(f"{file.path}: is not a folder; expected one with {expected}, or name the format of a file")
     files = parallel_files(file.path)
     file.names, names = [*files], [*filter(file.wants, files)]
     waiting: list[tuple[int, Row]] = []

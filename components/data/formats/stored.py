@@ -14,9 +14,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from components.core.artifacts import partial_path
+from components.data.batches import batches
 from components.data.formats.parquets import readable
 from components.data.formats.rows import open_rows
-from components.data.formats.tables import Rejected, Row, Rows
+from components.data.formats.tables import Rejected, Rows
 
 _SCHEMA: Final = pa.schema([("place", pa.string()), ("row", pa.string())])
 _NAMES: Final = b"headstart.names"
@@ -53,27 +54,14 @@ def store(source: Path, path: Path, *, part_bytes: int, part_rows: int, rejected
     spans: list[Span] = []
     with partial_path(path) as partial:
         with pq.ParquetWriter(partial, _SCHEMA.with_metadata({_NAMES: names}), compression="zstd") as writer:
-            for places, rows in _batches(table.rows, part_bytes, part_rows):
+            entries = ((place, json.dumps(row, ensure_ascii=False, default=str)) for place, row in table.rows)
+            for part in batches(entries, size=lambda entry: len(entry[1]), most=part_bytes, count=part_rows):
+                places, rows = zip(*part, strict=True)
                 writer.write_table(pa.table([places, rows], schema=writer.schema), row_group_size=len(rows))
                 start = spans[-1].end if spans else 0
                 spans.append(Span(start, start + len(rows)))
         partial.replace(path)
     return spans
-
-
-def _batches(rows: Iterator[tuple[str, Row]], part_bytes: int, part_rows: int) -> Iterator[tuple[list[str], list[str]]]:
-    places: list[str] = []
-    texts: list[str] = []
-    size = 0
-    for place, row in rows:
-        places.append(place)
-        texts.append(json.dumps(row, ensure_ascii=False, default=str))
-        size += len(texts[-1])
-        if size >= part_bytes or len(texts) == part_rows:
-            yield places, texts
-            places, texts, size = [], [], 0
-    if texts:
-        yield places, texts
 
 
 def open_stored(path: Path, span: Span) -> Rows:

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from components.core.errors import DataError, nearest
 from components.data.formats import cells as cells_program
-from components.data.formats.delimited import different_names, is_header, rows_above_header
+from components.data.formats.delimited import ROWS, different_names, header_of
 from components.data.formats.lines import check_archive
 from components.data.formats.tables import Numbered, Rows
 
@@ -76,20 +76,18 @@ def _table(
 ) -> tuple[list[str], bool, list[tuple[int, list[str | None]]], str]:
     """The names of the columns; whether they are a row of the sheet; (number, text of every cell; None of an empty one)
     of the rows; and what else is to be known, in words."""
-    above = copied = 0
+    copied = 0
     for (top, left), (bottom, _) in merged:
         if top < len(cells) and left < len(cells[top]):
             copied += bottom > top
             for row in cells[top + 1 : bottom + 1]:
                 row[left] = cells[top][left]
     filled = [(number, row) for number, row in enumerate(cells, 1) if any(cell.strip() for cell in row)]
-    if header is None and (above := rows_above_header([row for _, row in filled[:1000]])):
-        filled, header = filled[above:], True
-    first, rest = filled[0][1], [row for _, row in filled[1:]]
-    header = is_header(first, rest[:1000]) if header is None else header
+    header, above = header_of([row for _, row in filled[: ROWS + 1]], header)
+    first, *rest = (row for _, row in filled[above:])
     used = [at for at, cell in enumerate(first) if (header and cell) or any(row[at] for row in rest) or not rest]
     names = different_names([first[at] for at in used]) if header else [str(number) for number in range(len(used))]
-    rows = [(number, [row[at] or None for at in used]) for number, row in filled[header:]]
+    rows = [(number, [row[at] or None for at in used]) for number, row in filled[above + header :]]
     notes = f"; {above} row(s) above the header are left out" if above else ""
     notes += f"; the value of {copied} merged cell(s) counts in each of their rows" if copied else ""
     return names, header, [(number, row) for number, row in rows if any(row)], notes

@@ -14,6 +14,8 @@ import numpy.typing as npt
 import pyarrow as pa
 from rensa import RMinHash
 
+from components.data.batches import batches
+
 Words64 = npt.NDArray[np.uint64]
 Sketches = npt.NDArray[np.uint16]
 Flags = npt.NDArray[np.bool_]
@@ -49,12 +51,11 @@ class Shingles:
 
     def sketches(self, texts: Sequence[str]) -> Sketches:
         """(n, p) signatures: the low 16 bits of each MinHash value; unrelated values agree with probability 2^-16."""
-        result = np.empty((len(texts), self.permutations), dtype=np.uint16)
-        for first, last in blocks(texts):
-            hashes, offsets = self._shingles(texts[first:last])
-            matrix = RMinHash.digest_matrix_from_flat_token_hashes(hashes, offsets, self.permutations, _SEED)
-            result[first:last] = np.array(matrix.to_rows(), dtype=np.uint32).astype(np.uint16)
-        return result
+        result = [np.empty((0, self.permutations), dtype=np.uint16)]
+        for block in blocks(texts):
+            matrix = RMinHash.digest_matrix_from_flat_token_hashes(*self._shingles(block), self.permutations, _SEED)
+            result.append(np.array(matrix.to_rows(), dtype=np.uint32).astype(np.uint16))
+        return np.concatenate(result)
 
     def _shingles(self, texts: Sequence[str]) -> tuple[Words64, Words64]:
         """Hashes of the n-grams of all texts, concatenated, and the n + 1 offsets that delimit the texts."""
@@ -148,16 +149,9 @@ def _word_hashes(data: bytes, starts: npt.NDArray[np.int64], ends: npt.NDArray[n
     return _mix(first * np.uint64(MULTIPLIER) ^ _mix(last + lengths.astype(np.uint64)))
 
 
-def blocks(texts: Sequence[str]) -> Iterator[tuple[int, int]]:
-    """(first, last) of consecutive texts that are hashed at once."""
-    first, size = 0, 0
-    for index, text in enumerate(texts):
-        size += len(text)
-        if size >= _TEXT_BLOCK_CHARACTERS:
-            yield first, index + 1
-            first, size = index + 1, 0
-    if first < len(texts):
-        yield first, len(texts)
+def blocks(texts: Sequence[str]) -> Iterator[list[str]]:
+    """Consecutive texts that are hashed at once."""
+    return batches(texts, size=len, most=_TEXT_BLOCK_CHARACTERS)
 
 
 def band_rows(threshold: float, *, permutations: int = PERMUTATIONS) -> int:

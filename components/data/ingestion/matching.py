@@ -62,8 +62,9 @@ class TextSearch:
     def exact(self, documents: Sequence[str]) -> Iterator[tuple[int, int]]:
         """(document, text) of every text that occurs in a document, by the index in `documents`; each pair once. A text
         of fewer than `LEAST_WORDS` words occurs in a document only if it is the whole one."""
-        for start, stop in blocks(documents):
-            words, bounds = hashed_words(documents[start:stop])
+        start = 0
+        for block in blocks(documents):
+            words, bounds = hashed_words(block)
             sums = word_sums(words)
             lengths = np.diff(bounds)
             short = np.flatnonzero((lengths > 0) & (lengths < LEAST_WORDS))
@@ -75,6 +76,7 @@ class TextSearch:
             fits = last <= bounds[document + 1]
             fits[fits] = hash_between(*sums, first[fits], last[fits]) == self._hashes[texts[fits]]
             yield from sorted({*zip((start + document[fits]).tolist(), texts[fits].tolist(), strict=True)})
+            start += len(block)
 
     def near(self, sketches: Sketches) -> Iterator[tuple[int, int, float]]:
         """(document, text, similarity) of every near copy; the documents by their index in `sketches` (n, p)."""

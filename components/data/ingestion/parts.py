@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from components.cluster.shards import Facts, Work
+from components.data.batches import batches
 from components.data.formats.corpus import PAIR_SCHEMA, SCHEMA, SPLITS, ShardWriter
 from components.data.formats.lines import Reading
 from components.data.ingestion.cleaning import clean
@@ -106,7 +107,8 @@ def read_part(item: ReadPart, key: str, work: Work) -> Facts:
                 )
                 for name, of in schemas.items()
             }
-            for batch in _batched(_documents(item, work, files)):
+            documents_read = _documents(item, work, files)
+            for batch in batches(documents_read, size=_characters, most=_BATCH_CHARACTERS, count=_BATCH_ROWS):
                 left_out = [(*origin, reason, None, None, None, None) for origin, _, reason in batch if reason]
                 documents = [(origin, texts) for origin, texts, reason in batch if not reason]
                 wholes = ["\n".join(texts) for _, texts in documents]
@@ -148,16 +150,8 @@ def _documents(item: ReadPart, work: Work, files: dict[str, list[int]]) -> Itera
         files[name] = [read, reading.text_bytes, reading.bad_bytes, reading.bad_lines]
 
 
-def _batched(documents: Iterable[Read]) -> Iterator[list[Read]]:
-    batch, size = list[Read](), 0
-    for document in documents:
-        batch.append(document)
-        size += sum(map(len, document[1]))
-        if size >= _BATCH_CHARACTERS or len(batch) == _BATCH_ROWS:
-            yield batch
-            batch, size = [], 0
-    if batch:
-        yield batch
+def _characters(document: Read) -> int:
+    return sum(map(len, document[1]))
 
 
 @dataclass(frozen=True)

@@ -25,7 +25,7 @@ from components.data.scoring.base import (
 )
 from components.data.tasks.data import Answer, Examples
 from components.data.tasks.kinds import Kind
-from components.data.tasks.reading.records import Origin, Record, all_records, filled, label_of
+from components.data.tasks.reading.records import Origin, Record, filled, label_of, read_all
 from components.data.tasks.reading.splits import Row, Rows, examples_of
 from components.data.tasks.task_io import TaskIO, WrongValueError, text, texts
 from components.settings.tasks import TaskSource
@@ -41,7 +41,7 @@ def read_choices(name: str, source: TaskSource) -> Examples:
     columns = source.choices if isinstance(source.choices, list) else [source.choices]
     rows: Rows = {}
     counts: Counter[str] = Counter()
-    for split, record in all_records(source, [source.text, *columns, source.label], counts, nested=True):
+    for split, record in read_all(name, source, [source.text, *columns, source.label], counts):
         prompt = filled(record.values[0], "the text", source.text, record.origin)
         choices = _choices(record, source)
         label = label_of(record.values[-1], source.label, record.origin)

@@ -29,7 +29,7 @@ from components.data.scoring.base import (
 )
 from components.data.tasks.data import Answer, Examples
 from components.data.tasks.kinds import Kind
-from components.data.tasks.reading.records import label_of, merged_numbers, read_labelled
+from components.data.tasks.reading.records import label_of, merged_numbers, read_all
 from components.data.tasks.reading.splits import Row, Rows, examples_of, unseen_labels, unusable, with_labels
 from components.data.tasks.task_io import PAIR_EXAMPLES, TEXT_EXAMPLES, probabilities, texts_io
 from components.settings.tasks import TaskSource
@@ -58,7 +58,7 @@ def labelled(name: str, source: TaskSource) -> Examples:
     rows: Rows = {}
     counts: Counter[str] = Counter()
     unlabelled: list[Row] = []
-    records = read_labelled(name, source, [*source.texts, source.label], counts, texts=len(source.texts))
+    records = read_all(name, source, [*source.texts, source.label], counts, texts=len(source.texts))
     for split, fields, label, origin in with_labels(records, source, source.texts, counts, unlabelled):
         target = label_of(label, source.label, origin)
         if target == source.outside:

@@ -13,24 +13,10 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from components.core.errors import DataError
-from components.data.formats.tables import as_text
 from components.data.scoring.base import NO_LABEL, Fields, Floats, Inputs, Judged, Labelled, Vector, Vectors
 from components.data.tasks.data import Answer, Examples, one_hot
 from components.data.tasks.kinds import Kind
-from components.data.tasks.reading.records import (
-    Origin,
-    Record,
-    are_vectors,
-    filled_all,
-    flag_of,
-    label_of,
-    label_text,
-    labels_in,
-    positions_in,
-    read_labelled,
-    split_labels,
-)
+from components.data.tasks.reading.records import are_vectors, filled_all, read_all, row_labels
 from components.data.tasks.reading.splits import Row, Rows, examples_of, unseen_labels, unusable
 from components.data.tasks.task_io import TEXT_EXAMPLES, probabilities, texts_io
 from components.settings.tasks import TaskSource
@@ -52,13 +38,12 @@ def read_multilabel(name: str, source: TaskSource) -> Examples:
     rows: Rows = {}
     counts: Counter[str] = Counter()
     columns = source.labels if source.labels is not None else [source.label]
-    records = list(read_labelled(name, source, [source.text, *columns], counts, texts=1))
+    records = list(read_all(name, source, [source.text, *columns], counts))
     vectors = source.labels is None and are_vectors(record.values[1] for _, record in records)
     for split, record in records:
         fields = filled_all(record, (source.text,), ("text",))
-        names = positions_in(record.values[1]) if vectors else None
-        target = sorted(set(_labels(record, source) if names is None else names))
-        rows.setdefault(split, []).append(Row(fields, tuple(target), record.origin))
+        target = row_labels(record.values[1:], source, record.origin, vectors=vectors) or ()
+        rows.setdefault(split, []).append(Row(fields, target, record.origin))
     seen = {label for row in rows.get("train", []) for label in row.target}
     if not seen:
         raise unusable(name, source, "label", "no row has a label")
@@ -67,27 +52,6 @@ def read_multilabel(name: str, source: TaskSource) -> Examples:
     return examples_of(
         name, source, rows, labels=labels, target=lambda row: [number[label] for label in row.target], counts=counts
     )
-
-
-def _labels(record: Record, source: TaskSource) -> list[str]:
-    values = record.values[1:]
-    if source.labels is None:
-        return _named(values[0], source, record.origin)
-    result: list[str] = []
-    for column, value in zip(source.labels, values, strict=True):
-        flag = flag_of(value)
-        if flag is None:
-            raise DataError(f"column {column!r} holds {value!r}; a column of labels holds 0 or 1", where=record.origin)
-        if flag:
-            result.append(column)
-    return result
-
-
-def _named(value: Any, source: TaskSource, origin: Origin) -> list[str]:
-    if (labels := labels_in(value)) is not None:
-        return [label_of(label, source.label, origin) for label in labels]
-    parts = split_labels(as_text(value, origin) or "", source.label_separator)
-    return [label for part in parts if (label := label_text(part))]
 
 
 def format_labels(fields: Fields, answer: Answer, labels: Sequence[str]) -> dict[str, Any]:

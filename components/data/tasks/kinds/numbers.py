@@ -28,11 +28,11 @@ from components.data.scoring.intervals import ranks_of
 from components.data.tasks.data import Answer, Examples
 from components.data.tasks.kinds import Kind
 from components.data.tasks.reading.records import (
-    all_records,
     are_thousands,
     is_blank,
     is_no_number,
     number_of,
+    read_all,
 )
 from components.data.tasks.reading.splits import Row, Rows, examples_of, unusable, with_labels
 from components.data.tasks.task_io import PAIR_EXAMPLES, TEXT_EXAMPLES, texts_io
@@ -49,7 +49,7 @@ def read_numbers(name: str, source: TaskSource) -> Examples:
     rows: Rows = {}
     counts: Counter[str] = Counter()
     unlabelled: list[Row] = []
-    records = all_records(source, [*source.texts, source.score], counts, texts=len(source.texts))
+    records = read_all(name, source, [*source.texts, source.score], counts, texts=len(source.texts), nested=False)
 
     def lacks(value: Any) -> bool:
         return is_blank(value) or is_no_number(value)
@@ -93,6 +93,7 @@ class Correlations(Scoring):
     """K = 11 sums: rows; x, y, x^2, y^2, xy of the values, and the same of the ranks. Values and ranks are centred on
     all rows, which leaves correlations unchanged and keeps the sums small."""
 
+    width = 11
     constant_name, score_name = "mean value", "predicted value"
 
     def in_words(self, fields: Fields, target: Vector) -> str:
@@ -107,10 +108,6 @@ class Correlations(Scoring):
 
     def named(self, target: Vector) -> tuple[str, ...]:
         return (f"{target[0]:.1g}",)
-
-    @property
-    def width(self) -> int:
-        return 11
 
     def statistics(self, fields: Inputs, targets: Vectors, answers: Vectors) -> sparse.csr_array:
         count = len(targets)
@@ -142,10 +139,7 @@ class Regression(Correlations):
     """K = 13 sums: the sums of `Correlations`, then |x - y| and (x - y)^2."""
 
     names = ("r2", "pearson", "spearman", "mae")
-
-    @property
-    def width(self) -> int:
-        return super().width + 2
+    width = Correlations.width + 2
 
     def statistics(self, fields: Inputs, targets: Vectors, answers: Vectors) -> sparse.csr_array:
         x, y = (np.asarray([value[0] for value in values], dtype=np.float64) for values in (targets, answers))

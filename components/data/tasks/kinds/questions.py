@@ -35,7 +35,7 @@ from components.data.formats.textkey import text_key
 from components.data.scoring.base import Classes, Fields, Floats, Inputs, Judged, Scoring, Vector, Vectors, ratio
 from components.data.tasks.data import Answer, Examples
 from components.data.tasks.kinds import Kind
-from components.data.tasks.reading.records import Origin, all_records, filled
+from components.data.tasks.reading.records import Origin, filled, read_all
 from components.data.tasks.reading.splits import Row, Rows, examples_of, train_of
 from components.data.tasks.task_io import texts_io
 from components.settings.tasks import TaskSource
@@ -58,7 +58,7 @@ def read_questions(name: str, source: TaskSource) -> Examples:
     asked = 0
     counts = Counter({"wrong_spans": 0, "unanswerable": 0})
     columns = [source.question, source.context, source.answers]
-    for split, record in all_records(source, columns, counts, texts=2, nested=True):
+    for split, record in read_all(name, source, columns, counts, texts=2):
         origin = record.origin
         for value, what, column in zip(record.values, ("question", "context"), columns, strict=False):
             # Invisible characters are no part of an answer.
@@ -174,7 +174,7 @@ class Questions(Scoring):
     """K = 10 sums: the four metrics and the number of rows, of answerable and of unanswerable questions."""
 
     names = ("f1", "exact_match", "f1_characters", "exact_match_characters")
-    averages = False
+    width, averages = 2 * (len(names) + 1), False
     score_name, outcomes = "margin of the answer", ("no answer", "answer")
     constant_name = "no answer"
 
@@ -195,10 +195,6 @@ class Questions(Scoring):
 
     def named(self, target: Vector) -> tuple[str, ...]:
         return (PARTS[not len(target)],)
-
-    @property
-    def width(self) -> int:
-        return 2 * (len(self.names) + 1)
 
     def statistics(self, fields: Inputs, targets: Vectors, answers: Vectors) -> sparse.csr_array:
         metrics = np.zeros((len(targets), self.width))

@@ -111,47 +111,41 @@ def layout_of(source: TaskSource, member: str, *, nested: bool) -> Layout:
     )
 
 
-def all_records(
-    source: TaskSource, columns: Sequence[str], counts: Counter[str], *, texts: int = 1, nested: bool = False
-) -> Iterator[tuple[str, Record]]:
-    """(split, row) of all files of a task without a file of labels; arguments and errors as of `read_records`."""
-    for file in split_files(source):
-        for record in read_records(file, columns, counts, texts=texts, nested=nested):
-            yield file.split, record
-
-
-def read_labelled(
-    name: str, source: TaskSource, columns: Sequence[str], counts: Counter[str], *, texts: int
+def read_all(
+    name: str, source: TaskSource, columns: Sequence[str], counts: Counter[str], *, texts: int = 1, nested: bool = True
 ) -> Iterator[tuple[str, Record]]:
     """(split, row) of all files of a task, read together with its file of labels
-    (`components.data.tasks.reading.labels`).
+    (`components.data.tasks.reading.labels`). Arguments as of `read_records`.
 
     Raises:
         DataError: as `split_files` and `read_records`; a line of the file of labels is damaged.
     """
-    answers = answers_beside(name, source)
+    answers, files = answers_beside(name, source), list(split_files(source, task=name))
     further = dict(answers)
     left_out: LeftOut = []
-    files = list(split_files(source, task=name))
     for split in SPLITS:
+        trains = split == "train" and bool(answers)
         for file in (file for file in files if file.split == split):
-            trains = split == "train" and bool(answers)
             others = left_out if trains else None
-            for record in read_records(file, columns, counts, texts=texts, nested=True, left_out=others):
+            for record in read_records(file, columns, counts, texts=texts, nested=nested, left_out=others):
                 if trains:
-                    digest = digest_of([as_text(value, record.origin) or "" for value in record.values[:texts]])
+                    digest = _digest(record.values[:texts], record.origin)
                     further.pop(digest, None)
                     if digest in answers:
                         labels = label_values(answers[digest]["after"], source)
                         record = replace(record, values=(*record.values[:texts], *labels))
                 yield split, record
-        if split == "train":
+        if trains:
             for values, origin in left_out:
-                further.pop(digest_of([as_text(value, origin) or "" for value in values]), None)
+                further.pop(_digest(values, origin), None)
             for digest, entry in further.items():
                 row_id = f"label-{digest.hex()[:16]}" if source.id is not None else None
                 origin = Origin(Position(str(labels_file(name, source)), entry["line"]), id=row_id)
                 yield split, Record((*entry["texts"], *label_values(entry["after"], source)), origin)
+
+
+def _digest(texts: Sequence[Any], origin: Origin) -> bytes:
+    return digest_of([as_text(value, origin) or "" for value in texts])
 
 
 def read_records(
@@ -283,6 +277,38 @@ def label_of(value: Any, column: str, where: object) -> str:
     return label_text(text)
 
 
+def row_labels(
+    values: Sequence[Any], source: TaskSource, where: object, *, vectors: bool = False
+) -> tuple[str, ...] | None:
+    """The labels in the label columns of a row, each once, sorted; None: the columns are empty. Of several labels, an
+    empty text or list is none of them.
+
+    Args:
+        vectors: whether labels are vectors of 0 and 1 (`are_vectors`).
+
+    Raises:
+        DataError: as `label_of`; a column of one label holds other values than 0 and 1.
+    """
+    value, names = values[0], list[str]()
+    if source.labels is not None:
+        if all(map(is_blank, values)):
+            return None
+        for column, flag in zip(source.labels, values, strict=True):
+            if (has_label := flag_of(flag)) is None:
+                raise DataError(f"column {column!r} holds {flag!r}; a column of labels holds 0 or 1", where=where)
+            names += [column] * has_label
+    elif not source.several:
+        return None if is_blank(value) else (label_of(value, source.label, where),)
+    elif vectors and (positions := positions_in(value)) is not None:
+        names = positions
+    elif (listed := labels_in(value)) is not None:
+        names = [label_of(each, source.label, where) for each in listed]
+    else:
+        parts = split_labels(as_text(value, where) or "", source.label_separator)
+        names = [name for part in parts if (name := label_text(part))]
+    return tuple(sorted(set(names)))
+
+
 def at_column(where: object, column: str) -> object:
     """The place of a column in a row."""
     return replace(where.position, column=column) if isinstance(where, Origin) else f"{where}, column {column!r}"
@@ -292,6 +318,13 @@ def label_text(text: str) -> str:
     """The name of a class: in NFC, without white space at its ends, with single spaces and no invisible characters
     within."""
     return " ".join(_INVISIBLE.sub("", unicodedata.normalize("NFC", text)).split())
+
+
+def class_name(value: Any) -> str:
+    """The name of the class of a label of any type, or of a list of one label."""
+    listed = labels_in(value)
+    value = listed[0] if listed and len(listed) == 1 else value
+    return label_text(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str))
 
 
 #: What a cell of a column for one label says, in lower case -> whether the row has the label.
