@@ -55,8 +55,9 @@ def choose(
     candidates: Sequence[Vectors],
     *,
     folds: NDArray[np.int64] | None = None,
+    errors: float = 1,
 ) -> Choice:
-    """The first candidate that is not worse than the best one by more than one standard error.
+    """The first candidate that is not worse than the best one by more than `errors` standard errors; with 0 the best.
 
     Args:
         candidates: for each candidate N answers of models that have not learned from the rows; the simplest first.
@@ -64,22 +65,22 @@ def choose(
     """
     by_fold: dict[int, int] = {}
     statistics = [scoring.statistics(rows.fields, rows.targets, answers) for answers in candidates]
-    index = _first(scoring, statistics, rows.units)
+    index = _first(scoring, statistics, rows.units, errors)
     for fold in [] if folds is None else np.unique(folds).tolist():
         others = np.flatnonzero(folds != fold)
         of_others = [scoring.of_part(matrix[others]) for matrix in statistics]
-        by_fold[fold] = _first(scoring, of_others, rows.units[others])
+        by_fold[fold] = _first(scoring, of_others, rows.units[others], errors)
     of_row = [index] * len(rows) if folds is None else [by_fold[fold] for fold in folds.tolist()]
     return Choice(index, by_fold, [np.asarray(candidates[number][row]) for row, number in enumerate(of_row)])
 
 
-def choose_of(rows: Rows, candidates: Sequence[Vectors]) -> Choice:
+def choose_of(rows: Rows, candidates: Sequence[Vectors], *, errors: float = 1) -> Choice:
     """The choice of one of several answers to the judged rows of a run."""
-    return choose(rows.scoring, rows.judged[1], candidates, folds=rows.folds)
+    return choose(rows.scoring, rows.judged[1], candidates, folds=rows.folds, errors=errors)
 
 
-def _first(scoring: Scoring, statistics: Sequence[Any], units: Labels) -> int:
-    """Index of the first candidate within one standard error of the best."""
+def _first(scoring: Scoring, statistics: Sequence[Any], units: Labels, errors: float) -> int:
+    """Index of the first candidate within so many standard errors of the best."""
     numbers = np.unique(units, return_inverse=True)[1] % MOST_PARTS
     scores = [float(scoring.scores(matrix.sum(0))[scoring.main]) for matrix in statistics]
     best = int(np.argmax(scores))
@@ -87,7 +88,7 @@ def _first(scoring: Scoring, statistics: Sequence[Any], units: Labels) -> int:
     for index, matrix in enumerate(statistics[:best]):
         differences = without - left_out(matrix, numbers, scoring.scores)[scoring.main]
         error = np.sqrt((len(without) - 1) * differences.var())
-        if scores[best] - scores[index] <= error:
+        if scores[best] - scores[index] <= errors * error:
             return index
     return best
 
@@ -97,15 +98,24 @@ class Predictions:
     """Result of a system.
 
     Attributes:
+        rows: that it has learned from.
+        record: entries of the results.
         answers: split -> one answer per row: `test`, and `dev` or, with cross-validation, OUT_OF_FOLD; the latter by
             the candidates that were chosen without the row's fold.
         model: the chosen candidate, fitted on all training rows.
     """
 
+    rows: Rows
     answers: dict[str, list[Answer]]
     scores: dict[str, float]
-    details: dict[str, Any]
+    record: dict[str, Any]
     model: Fitted
+
+    @property
+    def held_out(self) -> tuple[Vectors, Vectors]:
+        """The targets of the judged rows, and the answers to them."""
+        name, judged = self.rows.judged
+        return judged.targets, self.answers[name]
 
 
 def predict(learner: Learner, rows: Rows) -> Predictions:
@@ -143,4 +153,5 @@ def predict(learner: Learner, rows: Rows) -> Predictions:
     if rows.scoring.shares and (tempered := getattr(model, "tempered", None)):
         temperature, answers = calibrated(rows.scoring, judged.targets, answers, folds=rows.folds)
         model, details = tempered(temperature), details | {"temperature": temperature}
-    return Predictions({name: answers, "test": model.answers(rows.test.fields)}, rows.score(answers), details, model)
+    predicted = {name: answers, "test": model.answers(rows.test.fields)}
+    return Predictions(rows, predicted, rows.score(answers), details, model)

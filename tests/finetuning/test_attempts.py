@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -13,7 +14,7 @@ import pytest
 from components.core.errors import ConfigError
 from components.data.tasks.examples import read_split
 from components.learners.finetuning import execution, fit
-from components.learners.finetuning.execution import LEAST_SHARE, Attempt, attempt, cost_of, share_within
+from components.learners.finetuning.execution import LEAST_SHARE, attempt, cost_of, share_within
 from components.learners.finetuning.fit import PROCESS, gpu_bytes
 from components.learners.finetuning.stage import finetune
 from components.learners.task_models.kinds import TASKS
@@ -127,25 +128,36 @@ def test_with_few_rows_contrastive_training_is_tried_instead_of_fine_tuning(make
     assert "finetune: left out of 1 of 1 run(s): fewer than 13 rows" in capsys.readouterr().out
 
 
+@dataclass
+class Spec:
+    """What `attempt` reads of a training."""
+
+    settings: Any
+    task: Any
+    share: float = 1.0
+
+
 def test_the_first_way_is_always_tried_and_costs_add_up(monkeypatch):
     monkeypatch.setattr(execution, "cost_of", lambda fit: (0.6, 0.0, 0))
 
     def share(earlier, limit, ways):
         settings = SimpleNamespace(auto=AutoSettings(minutes=limit))
-        fit = SimpleNamespace(settings=settings, task=SimpleNamespace(labels_rows=False))
+        fit = Spec(settings, SimpleNamespace(labels_rows=False))
         return attempt("finetune", dict.fromkeys(ways, (fit,)), earlier).share
 
     one, two = ["features", "finetune"], ["features", "contrastive", "finetune"]
-    earlier = [Attempt((), 0.4, trained=("model",)), Attempt((), 9.0)]
+    tried, left_out = (
+        SimpleNamespace(minutes=minutes, trained=trained) for minutes, trained in ((0.4, "model"), (9, ()))
+    )
     for before, limit, ways, expected in (
         ([], 1e-9, ["finetune", "distil"], 1),
         # What was left out has cost nothing; half is left for a further way.
-        (earlier, 1.0, two, 1),
-        (earlier, 1.0, [*two, "distil"], 0),
-        (earlier, 0.1, one, 0),
-        (earlier, None, one, 1),
+        ([tried, left_out], 1.0, two, 1),
+        ([tried, left_out], 1.0, [*two, "distil"], 0),
+        ([tried, left_out], 0.1, one, 0),
+        ([tried, left_out], None, one, 1),
         # One way is always tried.
-        ([Attempt((), 9.0)], 1e-9, ["contrastive", "finetune"], 1),
+        ([left_out], 1e-9, ["contrastive", "finetune"], 1),
     ):
         assert share(before, limit, ways) == expected
     limits = {5.01: 1, 3.05: 20 / 40, 1.501: 5 / 40, 1.49: 0, 0.5: 0}

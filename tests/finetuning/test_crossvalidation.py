@@ -21,7 +21,7 @@ def test_dev_is_never_read(make_job, in_process, monkeypatch):
         assert split != "dev"
         return read_split(directory, split, **named)
 
-    for module in ("base", "finetuning.fit", "finetuning.stage"):
+    for module in ("base", "results", "finetuning.fit", "finetuning.stage"):
         monkeypatch.setattr(f"components.learners.{module}.read_split", refuses)
     finetune(make_job("ulmfit", "classification", source=BUDGET, frozen=True))
 
@@ -49,8 +49,8 @@ def test_each_row_is_predicted_by_a_run_that_has_not_learned_from_it(make_job, i
 def test_the_record_has_the_choices_without_each_fold(make_job, in_process, monkeypatch):
     real, chosen = execution.choose_of, []
 
-    def noted(rows, candidates):
-        chosen.append(real(rows, candidates))
+    def noted(rows, candidates, **named):
+        chosen.append(real(rows, candidates, **named))
         return chosen[-1]
 
     monkeypatch.setattr(execution, "choose_of", noted)
@@ -71,7 +71,7 @@ def test_the_final_run_ends_at_the_chosen_point_of_the_same_schedule(stop, make_
 
     def chosen(*arguments):
         actual = real(*arguments)
-        return replace(actual, fits=(replace(actual.fit, stop=stop),))
+        return replace(actual, fit=replace(actual.fit, stop=stop))
 
     def counted(*arguments, **named):
         for report in real_train(*arguments, **named):
@@ -96,7 +96,7 @@ def test_a_single_row_is_refused(make_job, in_process):
 def chosen_of(index: int):
     """Chooses the candidate with this index everywhere."""
 
-    def choose(rows, candidates):
+    def choose(rows, candidates, **named):
         number = range(len(candidates))[index]
         return Choice(number, dict.fromkeys(rows.folds.tolist(), number), list(candidates[index]))
 

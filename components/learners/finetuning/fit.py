@@ -114,6 +114,7 @@ class Fit:
         stop: evaluation after which the training ends; 0: before it, with the head on the frozen encoder. None: it is
             scored at every evaluation.
         calibration: of the head (`Head.calibration`); None: the head has none, or fits it on dev.
+        number: of the task among those that are trained together.
     """
 
     job: FinetuneJob
@@ -129,6 +130,7 @@ class Fit:
     head: HeadCandidate | None = None
     stop: int | None = None
     calibration: float | None = None
+    number: int = 0
 
     @property
     def settings(self) -> FinetuneSettings:

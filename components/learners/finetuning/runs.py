@@ -332,17 +332,17 @@ def read_soft_labels(fit: Fit) -> list[Target]:
     return [np.mean(each, axis=0, dtype=np.float64) for each in zip(*result, strict=True)]
 
 
-def finished(fits: Fits) -> Checkpoint | None:
+def finished(fit: Fit) -> Checkpoint | None:
     """The last checkpoint of a training that has ended."""
-    stored = fits[0].store.latest()
+    stored = fit.store.latest()
     return stored if stored is not None and stored.numbers.get("done") else None
 
 
-def result(fits: Fits, task: int) -> tuple[dict[str, Tensor], dict[str, Any]]:
+def result(fit: Fit) -> tuple[dict[str, Tensor], dict[str, Any]]:
     """The tensors (`Member.result`) and the record of one task of a finished training."""
-    stored = finished(fits)
-    assert stored is not None, f"{fits[0].key} is not finished"
-    return below(_prefix(task), stored.tensors), dict(stored.numbers["records"][task])
+    stored = finished(fit)
+    assert stored is not None, f"{fit.key} is not finished"
+    return below(_prefix(fit.number), stored.tensors), dict(stored.numbers["records"][fit.number])
 
 
 def _prefix(task: int) -> str:
@@ -356,7 +356,7 @@ def execute(fits: Fits) -> list[dict[str, Any]]:
         TrainingError: the loss is not finite, or a checkpoint cannot be written.
         ArtifactError: encoder or examples are incomplete, or do not fit.
     """
-    if (ended := finished(fits)) is not None:
+    if (ended := finished(fits[0])) is not None:
         return list(ended.numbers["records"])
     store = fits[0].store
     run = Run(fits, store.latest())

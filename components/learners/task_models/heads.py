@@ -164,6 +164,9 @@ def shape_of(settings: FinetuneSettings) -> dict[str, Any]:
 class TextHead(Head):
     """Normalisation, dropout, linear layer; with `hidden`, a ReLU layer in between (Howard and Ruder 2018, 3.3)."""
 
+    #: Whether it has an output for each unit of a sequence.
+    reads_units: ClassVar[bool] = False
+
     def __init__(
         self,
         features: int,
@@ -214,8 +217,9 @@ class TextHead(Head):
 
     @property
     def is_linear(self) -> bool:
-        """Whether the head is a normalisation and a linear layer, so that its optimum can be computed by L-BFGS."""
-        return isinstance(self.hidden, nn.Identity)
+        """Whether the head is a normalisation and a linear layer, so that its optimum can be computed by L-BFGS. The
+        units of all rows together would need too much memory."""
+        return isinstance(self.hidden, nn.Identity) and not self.reads_units
 
     def penalty_of(self, strength: float, targets: Sequence[NDArray[np.float64]]) -> float:
         """The `penalty` with which `loss`, a mean over N rows, has the minimum of scikit-learn's estimators on them:
@@ -229,8 +233,12 @@ class TextHead(Head):
         return loss + self.penalty / 2 * self.output.weight.square().sum()
 
     def forward(self, features: Tensor, batch: Batch | None = None) -> Tensor:
-        """(S, F) -> (S, C)."""
-        return self.output(self.hidden(self.dropout(self.norm(features))))
+        """(S, F) -> (S, C), or (S, U, F) -> (S, U, C), 0 at padding."""
+        if not self.reads_units:
+            return self.output(self.hidden(self.dropout(self.norm(features))))
+        assert batch is not None, "this head reads units"
+        units = Inside.of(batch["unit_lengths"], features.shape[1])
+        return units.put(self.output(self.hidden(self.dropout(self.norm(units.take(features))))))
 
 
 class ImitatingHead(TextHead):
