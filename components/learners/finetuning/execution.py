@@ -447,7 +447,7 @@ def cost_of(fit: Fit) -> tuple[float, float, int]:
     in a training step (Kaplan et al. 2020, section 2.1), without the parameters of the embeddings and the texts of
     teachers."""
     rows, (model, tokenizer) = fit.rows(), build(fit)
-    encoded = fit.encode(model, tokenizer, rows.labelled.fields)
+    encoded = model.encode(rows.labelled.fields, tokenizer)
     parameters = sum(parameter.numel() for group in model.encoder.layer_groups()[1:] for parameter in group)
     # Of one operation per parameter and piece of all rows.
     unit = parameters * sum(len(pieces) for row in encoded for pieces in row.pieces) / OPERATIONS

@@ -209,11 +209,6 @@ def decided(parts: Sequence[tuple[Predictor, FeatureTable]], answer: OfOutputs) 
     return [results[row] for row in range(len(table))]
 
 
-def extract(model: TaskModel, encoded: Sequence[Encoded], *, precision: Precision = "float32") -> FeatureTable:
-    """The features of N rows by the current encoder, as in prediction."""
-    return Predictor(model, precision=precision).table(encoded)
-
-
 def sentence_vectors(encoder: LanguageModel, encoded: Sequence[Encoded]) -> list[Vectors]:
     """(F,) of each of N rows: the mean over its sequences of the vectors that the encoder was trained to give
     (`LanguageModel.vectors_of`)."""

@@ -15,6 +15,7 @@ from components.learners.task_models.features import FeatureTable
 from components.learners.task_models.heads import (
     ClassificationHead,
     ClassWeight,
+    FixedNorm,
     Head,
     LabelHead,
     Statistics,
@@ -75,7 +76,8 @@ def solve_head(head: TextHead, *, rows: HeadRows, candidate: HeadCandidate, step
     if isinstance(head, LabelHead):
         head.weigh(candidate.weight, rows.targets)
     if candidate.norm is not None:
-        head.set_norm(candidate.norm)
+        assert isinstance(head.norm, FixedNorm)
+        head.norm.kind = candidate.norm
     head.fit_norm(rows.table.matrix())
     head.penalty = head.penalty_of(candidate.penalty, rows.targets)
     if isinstance(head, ClassificationHead):
