@@ -95,7 +95,7 @@ def test_the_preferred_or_cheaper_way_is_kept_and_only_it_encodes_test(
     def best(candidates):
         """The first of the ways is the preferred one."""
         with monkeypatch.context() as patched:
-            patched.setattr(execution, "_chosen", chosen_of(index))
+            patched.setattr(execution, "choose_of", chosen_of(index))
             return real_best(candidates)
 
     monkeypatch.setattr(execution, "_best", best)

@@ -10,6 +10,7 @@ import pytest
 from components.core.errors import ConfigError
 from components.data.tasks.budgets import folds_of
 from components.data.tasks.examples import read_split
+from components.learners import select
 from components.learners.finetuning import execution, runs
 from components.learners.finetuning.stage import finetune
 from components.learners.select import Choice
@@ -47,13 +48,13 @@ def test_each_row_is_predicted_by_a_run_that_has_not_learned_from_it(make_job, i
 
 
 def test_the_record_has_the_choices_without_each_fold(make_job, in_process, monkeypatch):
-    real, chosen = execution.choose_of, []
+    real, chosen = select.choose_of, []
 
     def noted(rows, candidates, **named):
         chosen.append(real(rows, candidates, **named))
         return chosen[-1]
 
-    monkeypatch.setattr(execution, "choose_of", noted)
+    monkeypatch.setattr(select, "choose_of", noted)
     job = make_job("bert", "classification", source=BUDGET, head_penalties=[1.0, 1e9], epochs=4, evaluations=4)
     (record,) = records_of(finetune(job))
     heads, points = chosen
@@ -108,7 +109,7 @@ def chosen_of(index: int):
 def test_contrastive_training_prefers_the_end_of_its_schedule_and_fine_tuning_the_start(
     index, method, first, make_job, in_process, monkeypatch
 ):
-    monkeypatch.setattr(execution, "choose_of", chosen_of(index))
+    monkeypatch.setattr(select, "choose_of", chosen_of(index))
     (record,) = records_of(finetune(make_job("bert", "classification", source=BUDGET, method=method, evaluations=3)))
     points = range(len(record["curve"]))
     assert record["chosen"] == points[first if index == 0 else -1 - first]

@@ -110,11 +110,9 @@ def _run(system: Learner, rows: Rows) -> Predictions:
     with threadpool_limits(1, user_api="blas"):
         predictions = predict(system, rows)
     record = {
-        "rows": len(rows.drawn),
-        "short": {str(stratum): count for stratum, count in rows.short.items()},
+        **rows.record,
         **predictions.record,
         **({} if rows.folds is None else {"folds": len(rows.fold_numbers)}),
-        "score": rows.scoring.main,
         "curve": [{"step": 0, "epoch": 0.0, "train_loss": None, **predictions.scores}],
         "best_step": 0,
         "best_epoch": 0.0,

@@ -23,7 +23,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import chain
 from pathlib import Path
 from typing import Any, Final, TypeVar
@@ -35,7 +35,6 @@ from components.cluster.launcher import kept_processes, map_parallel
 from components.core import threads
 from components.core.clock import OutOfTimeError, check_time, clock, until
 from components.core.progress import Progress
-from components.data.scoring.base import Vectors
 from components.data.tasks.budgets import budget_name
 from components.data.tasks.calibration import calibrated, tempered
 from components.data.tasks.data import Answer
@@ -43,7 +42,7 @@ from components.data.tasks.results import best_score, read_answers
 from components.learners.base import Rows, per_row
 from components.learners.finetuning.fit import Fit, Fits, build, epoch_of, gpu_bytes, load_initial_encoder, unpack
 from components.learners.finetuning.runs import Member, at, execute, finished, result
-from components.learners.select import Choice, choose_of
+from components.learners.select import choose_of, select
 from components.learners.task_models.features import trim
 from components.learners.task_models.probe import HeadCandidate
 from components.learners.task_models.words_part import WordsPart, mean
@@ -97,11 +96,6 @@ class Trained:
     part: WordsPart | None = None
 
 
-def _chosen(rows: Rows, candidates: Sequence[Vectors]) -> Choice:
-    """The choice of one of several answers to the judged rows; on dev the best, the first at a tie."""
-    return choose_of(rows, candidates, errors=0 if rows.folds is None else 1)
-
-
 def judging(fits: Fits, heads: Sequence[Heads]) -> list[Fits]:
     """The trainings by which a training is judged: one for each fold, or itself, which is scored on dev. Every task has
     the same number of folds. No task reads what belongs to the rows on which another one is scored.
@@ -127,29 +121,20 @@ def choose_heads(fits: Fits) -> list[tuple[Heads, dict[str, Any]]]:
     encoder, tokenizer = load_initial_encoder(fits[0])
     parts = [[Member(fit, encoder, tokenizer) for fit in part] for part in judging(fits, [{}] * len(fits))]
     result: list[tuple[Heads, dict[str, Any]]] = []
-    for fit, *members in zip(fits, *parts, strict=True):
+    for members in zip(*parts, strict=True):
         if not members[0].is_solved:
             result.append(({}, {}))
             continue
-        by_part = [member.answers_by_candidate() for member in members]
-        candidates, rows = list(by_part[0]), members[0].rows.run
+        by_part, rows = [member.answers_by_candidate() for member in members], members[0].rows.run
         if rows.folds is not None:
             # Of equal penalties, first with names, then with class weights, then the first normalisation.
-            candidates.sort(key=lambda candidate: -candidate.penalty)
-        tried = [_calibrated(fit, rows, [part[candidate] for part in by_part])[0] for candidate in candidates]
-        scores = [rows.score(answers)[rows.scoring.main] for answers in tried]
-        chosen = _chosen(rows, tried).by_fold_of(candidates)
-        penalties = dict(zip(map(str, candidates), scores, strict=True))
+            by_part[0] = dict(sorted(by_part[0].items(), key=lambda entry: -entry[0].penalty))
+        calibrate = partial(members[0].head.calibrate, score=per_row(rows.scoring, rows.judged[1]))
+        # On dev the best one, the first at a tie.
+        pooled, chosen, _ = select(rows, by_part, calibrate=calibrate, errors=rows.folds is not None)
+        penalties = {str(each): rows.score(answers)[rows.scoring.main] for each, answers in pooled.items()}
         result.append((chosen, chosen[None].record | {"penalties": penalties}))
     return result
-
-
-def _calibrated(fit: Fit, rows: Rows, parts: Sequence[Sequence[Answer]]) -> tuple[list[Answer], float | None]:
-    """The predictions of the judged rows after `Head.calibrate`, and the parameter that it has fitted; None: the head
-    has none."""
-    raw = list(parts[0]) if rows.folds is None else rows.joined(parts)
-    head = fit.task.head(fit.settings, 1, rows.labels)
-    return head.calibrate(raw, per_row(rows.scoring, rows.judged[1])), head.calibration
 
 
 def choose_points(trainings: Sequence[Fits], *, title: str, cluster: ClusterSettings) -> list[list[Trained]]:
@@ -186,28 +171,35 @@ def _point(fit: Fit, epoch: int, parts: Sequence[Fit], heads: Heads, record: Map
     steps = {0: 0} | {numbers[0]: step for step, numbers in fit.schedule(epoch=epoch)[1].items()}
     # A training of which nothing is left has one point.
     points = [number for number in steps if f"{at(number)}.lengths" in tensors[0]]
-    raw = {number: [unpack(at(number), each) for each in tensors] for number in points}
-    tried = {number: _calibrated(fit, rows, raw[number]) for number in points}
+    head = fit.task.head(fit.settings, 1, rows.labels)
+    calibrate = partial(head.calibrate, score=per_row(rows.scoring, rows.judged[1]))
     preferred = points[:: -1 if fit.way.prefers_end else 1]
-    choice = _chosen(rows, [tried[number][0] for number in preferred])
-    chosen = choice.by_fold_of(preferred)
+    parts_of = [{number: unpack(at(number), each) for number in preferred} for each in tensors]
+    pooled, chosen, answers = select(rows, parts_of, calibrate=calibrate)
     stop, way = chosen[None], fit.settings.method
+    raw = rows.joined([part[stop] for part in parts_of])
+    calibrate(raw)
     choices = {
         "curve": [
-            {"step": steps[number], "epoch": round(steps[number] / epoch, 3), "train_loss": None, **rows.score(answers)}
-            for number, (answers, _) in tried.items()
+            {
+                "step": steps[number],
+                "epoch": round(steps[number] / epoch, 3),
+                "train_loss": None,
+                **rows.score(pooled[number]),
+            }
+            for number in points
         ],
         "chosen": points.index(stop),
         "by_fold": [
             {"way": way, "stop": chosen[fold]} | (heads[fold].record if heads else {}) for fold in rows.fold_numbers
         ],
-        "selected": rows.score(choice.answers),
+        "selected": rows.score(answers),
         "score": rows.scoring.main,
         "folds": len(parts),
         **{key: sum(each[key] for each in records) for key in ("tokens", "seconds")},
     }
-    ended = replace(fit, head=heads.get(None), stop=stop, calibration=tried[stop][1])
-    return Trained(ended, {rows.judged[0]: choice.answers}, {**record, **choices}, rows.joined(raw[stop]))
+    ended = replace(fit, head=heads.get(None), stop=stop, calibration=head.calibration)
+    return Trained(ended, {rows.judged[0]: answers}, {**record, **choices}, raw)
 
 
 def _parallel(
@@ -303,7 +295,7 @@ def _best(candidates: Sequence[Sequence[Trained]]) -> Sequence[Trained]:
     if rows.folds is not None:
         ways.sort(key=lambda way: way.fit.settings.method != PREFERRED)
     name = rows.judged[0]
-    choice = _chosen(rows, [way.answers[name] for way in ways])
+    choice = choose_of(rows, [way.answers[name] for way in ways], errors=rows.folds is not None)
     chosen = choice.by_fold_of(ways)
     if rows.folds is None:
         return [chosen[None]]

@@ -93,7 +93,7 @@ class Member:
             "budget": fit.budget,
             "seed": fit.seed,
             "precision": fit.precision,
-            "score": self.rows.scoring.main,
+            **self.rows.record,
             "curve": [],
             "best_step": 0,
             "best_epoch": 0.0,
@@ -362,8 +362,7 @@ def execute(fits: Fits) -> list[dict[str, Any]]:
     run.train(store)
     tensors = run.named([member.result() for member in run.members])
     for member in run.members:
-        short = {str(stratum): count for stratum, count in member.rows.short.items()}
-        member.record |= {**run.counts(), "rows": len(member.rows.labelled), "short": short}
+        member.record |= run.counts()
     records = [member.record for member in run.members]
     store.save(run.steps + 1, tensors, {"done": True, "records": records})
     return records
