@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -128,21 +127,13 @@ def test_with_few_rows_contrastive_training_is_tried_instead_of_fine_tuning(make
     assert "finetune: left out of 1 of 1 run(s): fewer than 13 rows" in capsys.readouterr().out
 
 
-@dataclass
-class Spec:
-    """What `attempt` reads of a training."""
-
-    settings: Any
-    task: Any
-    share: float = 1.0
-
-
 def test_the_first_way_is_always_tried_and_costs_add_up(monkeypatch):
     monkeypatch.setattr(execution, "cost_of", lambda fit: (0.6, 0.0, 0))
+    monkeypatch.setattr(execution, "replace", lambda fit, **changes: fit)
 
     def share(earlier, limit, ways):
         settings = SimpleNamespace(auto=AutoSettings(minutes=limit))
-        fit = Spec(settings, SimpleNamespace(labels_rows=False))
+        fit = SimpleNamespace(settings=settings, task=SimpleNamespace(labels_rows=False))
         return attempt("finetune", dict.fromkeys(ways, (fit,)), earlier).share
 
     one, two = ["features", "finetune"], ["features", "contrastive", "finetune"]

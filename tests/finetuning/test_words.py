@@ -5,7 +5,6 @@ import pytest
 
 from components.core.artifacts import read_manifest
 from components.data.tasks.examples import read_split
-from components.data.tasks.results import read_answers
 from components.learners.finetuning import execution
 from components.learners.finetuning.execution import WEIGHTS
 from components.learners.finetuning.stage import finetune
@@ -63,7 +62,7 @@ def test_where_no_words_are_chosen_the_model_is_the_encoder_alone(make_job, in_p
     force(monkeypatch, 0)
     none = finetune(make_job("ulmfit", "classification", name="none", words="auto", source=source))
     assert not (none / "classifier" / "words").exists()
-    assert read_answers(none, "test").values() and str(read_answers(none, "test")) == str(read_answers(alone, "test"))
+    assert answers_of(none, "test") == answers_of(alone, "test") != []
     # A kind without words models is left as it is.
     tags = make_job("ulmfit", "tagging", name="tags", words="auto", source=source)
     assert not (finetune(tags) / "classifier" / "words").exists()
