@@ -113,6 +113,8 @@ def _first(scoring: Scoring, statistics: Sequence[Any], units: Labels, errors: f
     numbers = np.unique(units, return_inverse=True)[1] % MOST_PARTS
     scores = [float(scoring.scores(matrix.sum(0))[scoring.main]) for matrix in statistics]
     best = int(np.argmax(scores))
+    if not errors:
+        return best
     without = left_out(statistics[best], numbers, scoring.scores)[scoring.main] if best else np.zeros(0)
     for index, matrix in enumerate(statistics[:best]):
         differences = without - left_out(matrix, numbers, scoring.scores)[scoring.main]

@@ -57,9 +57,10 @@ def baseline(job: BaselineJob) -> Path:
     with writing(job.output, kind=KIND) as draft:
         results = _results(job, facts, runs, draft.path / BESIDE)
         draft.facts |= write_runs(draft.path, job.examples, results, system="baselines")
-        stored = [{name: each for name, each in of.items() if isinstance(each.model, Stored)} for of in runs.values()]
-        if any(stored):
-            _write_best(draft.path / "classifier", facts, stored)
+        stored = ({name: each for name, each in of.items() if isinstance(each.model, Stored)} for of in runs.values())
+        # A limit of time may leave nothing of the last draw.
+        if draws := list(filter(None, stored)):
+            _write_best(draft.path / "classifier", facts, draws)
     return job.output
 
 
