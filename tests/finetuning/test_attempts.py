@@ -137,9 +137,7 @@ def test_the_first_way_is_always_tried_and_costs_add_up(monkeypatch):
         return attempt("finetune", dict.fromkeys(ways, (fit,)), earlier).share
 
     one, two = ["features", "finetune"], ["features", "contrastive", "finetune"]
-    tried, left_out = (
-        SimpleNamespace(minutes=minutes, trained=trained) for minutes, trained in ((0.4, "model"), (9, ()))
-    )
+    tried, left_out = SimpleNamespace(minutes=0.4, trained=True), SimpleNamespace(minutes=9, trained=False)
     for before, limit, ways, expected in (
         ([], 1e-9, ["finetune", "distil"], 1),
         # What was left out has cost nothing; half is left for a further way.

@@ -50,8 +50,8 @@ def test_each_row_is_predicted_by_a_run_that_has_not_learned_from_it(make_job, i
 def test_the_record_has_the_choices_without_each_fold(make_job, in_process, monkeypatch):
     real, chosen = select.choose_of, []
 
-    def noted(rows, candidates, **named):
-        chosen.append(real(rows, candidates, **named))
+    def noted(*given, **named):
+        chosen.append(real(*given, **named))
         return chosen[-1]
 
     monkeypatch.setattr(select, "choose_of", noted)
