@@ -10,7 +10,7 @@ threshold.
 
 import math
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
@@ -23,10 +23,13 @@ from components.core.errors import ConfigError
 from components.data.scoring.base import Vectors, numbers
 from components.data.tasks.data import Answer, Fields, Split
 from components.data.tasks.kinds import find_kind
+from components.data.tasks.members import save_members
 from components.data.tasks.task_io import TaskIO, Value
 from components.learners.domain import Domain
 from components.learners.prediction import Classifier, WrappedClassifier, io_of
 
+#: Targets of rows, and answers of a model that has not learned from them.
+HeldOut = tuple[Vectors, Vectors]
 #: Fact of a classifier's manifest: [[threshold, share of errors], ...], thresholds ascending, shares descending.
 FACT: Final = "abstention"
 #: Columns of predictions: whether the text is out of the domain, and whether it is, or the confidence is below the
@@ -36,24 +39,29 @@ OUTSIDE, COLUMN = "out_of_domain", "abstained"
 STEP: Final = 0.98
 
 
-def abstains(kind: str) -> bool:
-    """Whether the models of a kind of task can abstain: their predictions have a confidence."""
-    return "confidence" in find_kind(kind).io.columns
+def save_classifier(
+    directory: Path,
+    members: Sequence[Callable[[Path], None]],
+    *,
+    kind: str,
+    rows: Split,
+    held_out: Sequence[HeldOut],
+    facts: Mapping[str, Any],
+    average: Mapping[str, float] | None = None,
+) -> None:
+    """Write a classifier (`save_members`); if predictions of the kind have a confidence, with what it abstains by: the
+    thresholds from held-out rows (as of `thresholds_of`), and the domain of the training rows."""
+    able = "confidence" in find_kind(kind).io.columns
+    save_members(
+        directory,
+        members,
+        facts={**facts, **({FACT: thresholds_of(held_out)} if able else {})},
+        beside=Domain.fit(rows.fields, rows.units).write if able else lambda folder: None,
+        average=average,
+    )
 
 
-def write_domain(directory: Path, kind: str, rows: Split) -> None:
-    """Write the domain of training rows into a classifier's directory, if the models of the kind can abstain."""
-    if abstains(kind):
-        Domain.fit(rows.fields, rows.units).write(directory)
-
-
-def abstention_facts(kind: str, runs: Sequence[tuple[Vectors, Vectors]]) -> dict[str, Any]:
-    """The entry of a classifier's manifest from the held-out rows of each seed (targets, answers); empty for kinds of
-    task whose models cannot abstain."""
-    return {FACT: thresholds_of(runs)} if abstains(kind) else {}
-
-
-def thresholds_of(runs: Sequence[tuple[Vectors, Vectors]]) -> list[tuple[float, float]]:
+def thresholds_of(runs: Sequence[HeldOut]) -> list[tuple[float, float]]:
     """The thresholds at which the share of errors falls, and these shares.
 
     Args:

@@ -156,6 +156,12 @@ class Rows:
         return [parts for parts, key in self._inputs if key not in self.left_out]
 
     @property
+    def record(self) -> dict[str, Any]:
+        """Entries of the results."""
+        short = {str(stratum): count for stratum, count in self.short.items()}
+        return {"rows": len(self.kept), "short": short, "score": self.scoring.main}
+
+    @property
     def judged(self) -> tuple[str, Split]:
         """The name in results and the rows of what choices are made on."""
         return ("dev", self.dev) if self.folds is None else (OUT_OF_FOLD, self.run.labelled)

@@ -9,7 +9,7 @@ The score of the chosen candidate on the rows by which it was chosen is still to
 honest: the rows of each fold are answered by the candidate that was chosen on the other folds.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
@@ -55,8 +55,9 @@ def choose(
     candidates: Sequence[Vectors],
     *,
     folds: NDArray[np.int64] | None = None,
+    errors: float = 1,
 ) -> Choice:
-    """The first candidate that is not worse than the best one by more than one standard error.
+    """The first candidate that is not worse than the best one by more than `errors` standard errors; with 0 the best.
 
     Args:
         candidates: for each candidate N answers of models that have not learned from the rows; the simplest first.
@@ -64,30 +65,61 @@ def choose(
     """
     by_fold: dict[int, int] = {}
     statistics = [scoring.statistics(rows.fields, rows.targets, answers) for answers in candidates]
-    index = _first(scoring, statistics, rows.units)
+    index = _first(scoring, statistics, rows.units, errors)
     for fold in [] if folds is None else np.unique(folds).tolist():
         others = np.flatnonzero(folds != fold)
         of_others = [scoring.of_part(matrix[others]) for matrix in statistics]
-        by_fold[fold] = _first(scoring, of_others, rows.units[others])
+        by_fold[fold] = _first(scoring, of_others, rows.units[others], errors)
     of_row = [index] * len(rows) if folds is None else [by_fold[fold] for fold in folds.tolist()]
     return Choice(index, by_fold, [np.asarray(candidates[number][row]) for row, number in enumerate(of_row)])
 
 
-def choose_of(rows: Rows, candidates: Sequence[Vectors]) -> Choice:
+def choose_of(rows: Rows, candidates: Sequence[Vectors], *, errors: float = 1) -> Choice:
     """The choice of one of several answers to the judged rows of a run."""
-    return choose(rows.scoring, rows.judged[1], candidates, folds=rows.folds)
+    return choose(rows.scoring, rows.judged[1], candidates, folds=rows.folds, errors=errors)
 
 
-def _first(scoring: Scoring, statistics: Sequence[Any], units: Labels) -> int:
-    """Index of the first candidate within one standard error of the best."""
+def select(
+    rows: Rows,
+    parts: Sequence[Mapping[Option, Sequence[Answer]]],
+    *,
+    calibrate: Callable[[list[Answer]], list[Answer]] = list,
+    errors: float = 1,
+) -> tuple[dict[Option, list[Answer]], dict[int | None, Option], list[Answer]]:
+    """Choose one of several settings of a learner.
+
+    Args:
+        parts: for each fold, or for dev, setting -> answers to its rows by the learner without them; in the first one
+            the preferred settings come first.
+        calibrate: answers to the judged rows -> those with a parameter that is fitted to them.
+        errors: as of `choose`.
+
+    Returns:
+        Setting -> answers to the judged rows, of all folds together and calibrated; `Choice.by_fold_of`; and
+        `Choice.answers`.
+    """
+    pooled = {
+        option: calibrate(
+            list(parts[0][option]) if rows.folds is None else rows.joined([part[option] for part in parts])
+        )
+        for option in parts[0]
+    }
+    choice = choose_of(rows, list(pooled.values()), errors=errors)
+    return pooled, choice.by_fold_of(list(pooled)), choice.answers
+
+
+def _first(scoring: Scoring, statistics: Sequence[Any], units: Labels, errors: float) -> int:
+    """Index of the first candidate within so many standard errors of the best."""
     numbers = np.unique(units, return_inverse=True)[1] % MOST_PARTS
     scores = [float(scoring.scores(matrix.sum(0))[scoring.main]) for matrix in statistics]
     best = int(np.argmax(scores))
+    if not errors:
+        return best
     without = left_out(statistics[best], numbers, scoring.scores)[scoring.main] if best else np.zeros(0)
     for index, matrix in enumerate(statistics[:best]):
         differences = without - left_out(matrix, numbers, scoring.scores)[scoring.main]
         error = np.sqrt((len(without) - 1) * differences.var())
-        if scores[best] - scores[index] <= error:
+        if scores[best] - scores[index] <= errors * error:
             return index
     return best
 
@@ -97,15 +129,24 @@ class Predictions:
     """Result of a system.
 
     Attributes:
+        rows: that it has learned from.
+        record: entries of the results.
         answers: split -> one answer per row: `test`, and `dev` or, with cross-validation, OUT_OF_FOLD; the latter by
             the candidates that were chosen without the row's fold.
         model: the chosen candidate, fitted on all training rows.
     """
 
+    rows: Rows
     answers: dict[str, list[Answer]]
     scores: dict[str, float]
-    details: dict[str, Any]
+    record: dict[str, Any]
     model: Fitted
+
+    @property
+    def held_out(self) -> tuple[Vectors, Vectors]:
+        """The targets of the judged rows, and the answers to them."""
+        name, judged = self.rows.judged
+        return judged.targets, self.answers[name]
 
 
 def predict(learner: Learner, rows: Rows) -> Predictions:
@@ -118,29 +159,23 @@ def predict(learner: Learner, rows: Rows) -> Predictions:
     Raises:
         OutOfTimeError: the limit of time has passed (`components.core.clock`).
     """
-    name, judged = rows.judged
-    result = learner(rows)
+    (name, judged), result, parts = rows.judged, learner(rows), list[dict[int, list[Answer]]]()
     left: Sequence[int] = range(len(result))
-    if rows.folds is None:
-        pooled = [candidate.model.answers(judged.fields) for candidate in result]
-    else:
-        of_folds: list[list[list[Answer]]] = []
-        for fold in rows.fold_numbers:
-            part = rows.without(fold)
-            fitted, held, of_fold = learner(part), part.held_out, []
-            for number in left:
-                check_time()
-                of_fold.append(fitted[number].model.answers(held.fields))
-            if not of_folds and len(left) > 1 and len(judged) > MANY_ROWS:
-                left = [choose(rows.scoring, held, of_fold).index]
-                of_fold = [of_fold[left[0]]]
-            of_folds.append(of_fold)
-        pooled = [rows.joined(by_fold) for by_fold in zip(*of_folds, strict=True)]
-    choice = choose_of(rows, pooled)
-    best, answers = result[left[choice.index]], choice.answers
+    for part in [rows] if rows.folds is None else map(rows.without, rows.fold_numbers):
+        fitted, held, answers = result if part is rows else learner(part), part.held_out, {}
+        for number in left:
+            check_time()
+            answers[number] = fitted[number].model.answers(held.fields)
+        if not parts and len(left) > 1 and len(judged) > MANY_ROWS:
+            left = [choose(rows.scoring, held, list(answers.values())).index]
+            answers = {left[0]: answers[left[0]]}
+        parts.append(answers)
+    _, by_fold, chosen = select(rows, parts)
+    best = result[by_fold[None]]
     model, details = best.model, dict(best.details)
     # Of systems with probabilities.
     if rows.scoring.shares and (tempered := getattr(model, "tempered", None)):
-        temperature, answers = calibrated(rows.scoring, judged.targets, answers, folds=rows.folds)
+        temperature, chosen = calibrated(rows.scoring, judged.targets, chosen, folds=rows.folds)
         model, details = tempered(temperature), details | {"temperature": temperature}
-    return Predictions({name: answers, "test": model.answers(rows.test.fields)}, rows.score(answers), details, model)
+    predicted = {name: chosen, "test": model.answers(rows.test.fields)}
+    return Predictions(rows, predicted, rows.score(chosen), details, model)

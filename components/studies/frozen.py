@@ -17,7 +17,7 @@ from components.data.scoring.base import Floats
 from components.data.tasks.data import Split
 from components.learners.task_models.kinds import find_task
 from components.learners.task_models.model import TaskModel
-from components.learners.task_models.predictor import extract
+from components.learners.task_models.predictor import Predictor
 from components.models.encoder import Encoder
 from components.settings.finetune import FinetuneSettings
 
@@ -35,7 +35,7 @@ def layer_vectors(encoder: Encoder, split: Split, *, kind: str, settings: Finetu
     the mean of the hidden states, over the sequences of a row; words have their `unit_states`."""
     task, read = find_task(kind), settings.model_copy(update={"method": "features", "layers": "all", "pooling": "mean"})
     model = TaskModel(encoder.model, task=task, settings=read, labels=["no", "yes"]).eval()
-    table = extract(model, task.encode(split.fields, encoder.tokenizer, encoder.model, read))
+    table = Predictor(model).table(model.encode(split.fields, encoder.tokenizer))
     parts = [np.concatenate(row) if table.of_units else np.mean(row, axis=0, keepdims=True) for row in table.rows]
     joined = torch.from_numpy(np.concatenate(parts))
     if len(joined) != sum(map(len, split.targets)):

@@ -69,16 +69,16 @@ def data(train: Split, dev: Split, *, folds: list[int] | None = None) -> Rows:
 def test_dev_or_the_rows_of_the_budget_choose():
     dev = split(0, 0, 0, 1, name="dev")
     on_dev = predict(lookups, data(split(0, 1, 1, 1), dev))
-    assert on_dev.details == {"other": 0, "rows": 4} and set(on_dev.answers) == {"dev", "test"}
+    assert on_dev.record == {"other": 0, "rows": 4} and set(on_dev.answers) == {"dev", "test"}
     crossed = predict(lookups, data(split(*[0] * 6, *[1] * 30), dev, folds=[0, 1] * 18))
     # Each row is answered by a model that knows the other fold only.
-    assert crossed.details == {"other": 1, "rows": 36} and set(crossed.answers) == {OUT_OF_FOLD, "test"}
+    assert crossed.record == {"other": 1, "rows": 36} and set(crossed.answers) == {OUT_OF_FOLD, "test"}
     assert [answer.argmax() for answer in crossed.answers[OUT_OF_FOLD]] == [1] * 36
     assert crossed.scores["accuracy"] == pytest.approx(30 / 36)
     assert crossed.answers["test"][0].argmax() == 1
     assert isinstance(crossed.model, Lookup) and len(crossed.model.labels) == 36, "fitted on all rows"
     tie = predict(lookups, data(split(0, 1), split(0), folds=[0, 1]))
-    assert tie.details["other"] == 0, "at a tie the first candidate"
+    assert tie.record["other"] == 0, "at a tie the first candidate"
 
 
 def test_of_many_rows_the_first_fold_chooses(monkeypatch):
@@ -94,7 +94,7 @@ def test_of_many_rows_the_first_fold_chooses(monkeypatch):
 
     # On the first fold, label 1 is right once of two times and 0 too; of all rows, 1 is right more often.
     actual = predict(counted, data(split(0, 1, 1, 1), split(0), folds=[0, 0, 1, 1]))
-    assert actual.details["other"] == 0, "a tie on the first fold"
+    assert actual.record["other"] == 0, "a tie on the first fold"
     assert fitted == [(2, 0), (2, 1), (2, 0), (4, 0)]
     assert [answer.argmax() for answer in actual.answers[OUT_OF_FOLD]] == [0, 0, 0, 0]
     assert actual.scores["accuracy"] == 0.25, "the score is that of all rows"
@@ -172,7 +172,7 @@ def test_the_answer_to_a_row_does_not_depend_on_its_own_label(crossed):
     actual = predict(system, Rows(train, np.arange(len(train)), train.take([]), train, facts.labels, scoring, folds))
     rest = train.take(np.flatnonzero(folds != 1))
     alone = system(Rows(rest, np.arange(len(rest)), rest, rest, facts.labels, scoring))
-    chosen = next(candidate for candidate in alone if candidate.details["c"] == actual.details["c"])
+    chosen = next(candidate for candidate in alone if candidate.details["c"] == actual.record["c"])
     inside = np.flatnonzero(folds == 1)
     first = np.log(np.stack(actual.answers[OUT_OF_FOLD])[inside])
     second = np.log(chosen.model.answers([train.fields[row] for row in inside]))

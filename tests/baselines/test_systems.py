@@ -44,7 +44,7 @@ def test_pairs_are_classified_by_shared_words(system):
     actual = np.stack(predictions.answers["test"])
     np.testing.assert_allclose(actual.sum(1), 1, atol=1e-6)
     assert actual.argmax(1).tolist() == [0, 0, 1, 1] * 5
-    assert predictions.details["c"] in (1.0, 10.0, 100.0, 1000.0)
+    assert predictions.record["c"] in (1.0, 10.0, 100.0, 1000.0)
 
 
 def test_similarity_is_a_linear_regression_on_the_cosine():
@@ -54,11 +54,11 @@ def test_similarity_is_a_linear_regression_on_the_cosine():
     first, second = (weights.transform([fields[part] for fields, _ in rows]) for part in (0, 1))
     cosines = np.asarray(first.multiply(second).sum(1)).ravel()
     slope, offset = np.polyfit(cosines, [1.0, 2, 3, 4, 5], 1)
-    assert predictions.details == {"slope": pytest.approx(slope), "offset": pytest.approx(offset)}
+    assert predictions.record == {"slope": pytest.approx(slope), "offset": pytest.approx(offset)}
     np.testing.assert_allclose(np.concatenate(predictions.answers["dev"]), offset + slope * cosines, rtol=1e-5)
     assert predictions.scores["spearman"] == pytest.approx(1.0)
     equal = learned("similarity", "tfidf-cosine", [(("apple", "pear"), [2.0]), (("a", "b"), [4.0])])
-    assert equal.details == {"slope": 0.0, "offset": 3.0}
+    assert equal.record == {"slope": 0.0, "offset": 3.0}
 
 
 def test_the_choice_with_the_highest_cosine_is_predicted():
@@ -118,7 +118,7 @@ def test_numbers_are_predicted_by_ridge_regression():
         for place, other in enumerate(WORDS[4:])
     ]
     predictions = learned("regression", "ridge-words", rows)
-    assert predictions.details["penalty"] == 0.03 and predictions.details["vocabulary"] == len(WORDS) + 1
+    assert predictions.record["penalty"] == 0.03 and predictions.record["vocabulary"] == len(WORDS) + 1
     assert predictions.scores["r2"] > 0.99, "the rows are judged on themselves"
 
 
@@ -170,7 +170,7 @@ def skewed() -> Rows:
 def test_a_training_text_of_a_rare_label_is_answered_with_it(system, skewed):
     predictions = predict(baselines_of("classification", language="en", which="all")[system], skewed)
     actual = [int(answer.argmax()) for answer in predictions.model.answers(skewed.whole.fields)]
-    assert actual == skewed.whole.labels.tolist() and predictions.details["balanced"]
+    assert actual == skewed.whole.labels.tolist() and predictions.record["balanced"]
 
 
 def test_labels_are_balanced_where_macro_f1_counts_and_numbers_differ(skewed):

@@ -13,7 +13,7 @@ import pytest
 from components.core.errors import ConfigError
 from components.data.tasks.examples import read_split
 from components.learners.finetuning import execution, fit
-from components.learners.finetuning.execution import LEAST_SHARE, Attempt, attempt, cost_of, share_within
+from components.learners.finetuning.execution import LEAST_SHARE, attempt, cost_of, share_within
 from components.learners.finetuning.fit import PROCESS, gpu_bytes
 from components.learners.finetuning.stage import finetune
 from components.learners.task_models.kinds import TASKS
@@ -94,7 +94,7 @@ def test_the_preferred_or_cheaper_way_is_kept_and_only_it_encodes_test(
     def best(candidates):
         """The first of the ways is the preferred one."""
         with monkeypatch.context() as patched:
-            patched.setattr(execution, "_chosen", chosen_of(index))
+            patched.setattr(execution, "choose_of", chosen_of(index))
             return real_best(candidates)
 
     monkeypatch.setattr(execution, "_best", best)
@@ -129,6 +129,7 @@ def test_with_few_rows_contrastive_training_is_tried_instead_of_fine_tuning(make
 
 def test_the_first_way_is_always_tried_and_costs_add_up(monkeypatch):
     monkeypatch.setattr(execution, "cost_of", lambda fit: (0.6, 0.0, 0))
+    monkeypatch.setattr(execution, "replace", lambda fit, **changes: fit)
 
     def share(earlier, limit, ways):
         settings = SimpleNamespace(auto=AutoSettings(minutes=limit))
@@ -136,16 +137,16 @@ def test_the_first_way_is_always_tried_and_costs_add_up(monkeypatch):
         return attempt("finetune", dict.fromkeys(ways, (fit,)), earlier).share
 
     one, two = ["features", "finetune"], ["features", "contrastive", "finetune"]
-    earlier = [Attempt((), 0.4, trained=("model",)), Attempt((), 9.0)]
+    tried, left_out = SimpleNamespace(minutes=0.4, trained=True), SimpleNamespace(minutes=9, trained=False)
     for before, limit, ways, expected in (
         ([], 1e-9, ["finetune", "distil"], 1),
         # What was left out has cost nothing; half is left for a further way.
-        (earlier, 1.0, two, 1),
-        (earlier, 1.0, [*two, "distil"], 0),
-        (earlier, 0.1, one, 0),
-        (earlier, None, one, 1),
+        ([tried, left_out], 1.0, two, 1),
+        ([tried, left_out], 1.0, [*two, "distil"], 0),
+        ([tried, left_out], 0.1, one, 0),
+        ([tried, left_out], None, one, 1),
         # One way is always tried.
-        ([Attempt((), 9.0)], 1e-9, ["contrastive", "finetune"], 1),
+        ([left_out], 1e-9, ["contrastive", "finetune"], 1),
     ):
         assert share(before, limit, ways) == expected
     limits = {5.01: 1, 3.05: 20 / 40, 1.501: 5 / 40, 1.49: 0, 0.5: 0}

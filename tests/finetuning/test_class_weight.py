@@ -11,14 +11,13 @@ from sklearn.linear_model import LogisticRegression
 
 from components.data.tasks.examples import ExamplesJob, examples
 from components.learners.finetuning.fit import weights_of
-from components.learners.finetuning.stage import finetune
 from components.learners.task_models.features import FeatureTable
 from components.learners.task_models.heads import ClassificationHead, RegressionHead
 from components.learners.task_models.kinds.multilabel import MultilabelHead
 from components.learners.task_models.probe import HeadCandidate, HeadRows, solve_head
 from components.settings.tasks import TaskSource
 from tests.example_task import ROWS, rows, write_jsonl
-from tests.finetuning.interruption import contents, finish_interrupted, learned, records_of, with_checkpoints
+from tests.finetuning.interruption import learned
 
 pytestmark = pytest.mark.usefixtures("few_pairs")
 SKEWED = [0] * 20 + [1] * 6 + [2] * 4
@@ -103,13 +102,3 @@ def test_weights_are_chosen_with_the_penalty(method, skewed_job, in_process):
     assert record["class_weight"] in ("none", "balanced")
     for each in (HeadCandidate("block", 1.0, True, "balanced"), HeadCandidate(None, 3.0)):
         assert HeadCandidate.recorded(each.record) == each, "what a teacher learns with"
-
-
-def test_an_interrupted_run_has_the_same_weights(skewed_job, in_process, monkeypatch):
-    def job(name: str) -> Any:
-        return with_checkpoints(skewed_job(name, method="finetune", class_weight="balanced", epochs=2, evaluations=2))
-
-    unbroken, broken = finetune(job("unbroken")), job("broken")
-    assert finish_interrupted(broken, monkeypatch, every=2) > 1
-    assert contents(broken.output) == contents(unbroken)
-    assert records_of(unbroken)[0]["class_weight"] == "balanced"

@@ -112,6 +112,7 @@ INTERRUPTED: list[tuple[str, str, dict[str, Any], dict[str, Any]]] = [
     *(("gpt", kind, {}, {"head_hidden": 4}) for kind in sorted(TASKS)),
     ("gpt", "tagging", {}, {"method": "features"}),
     ("gpt", "questions", BUDGET, {"head_hidden": 4}),
+    ("gpt", "multilabel", {}, {"class_weight": "balanced"}),
     ("gpt", "classification", BUDGET, {"head_norm": "auto", "method": "contrastive"}),
     ("ulmfit", "classification", {}, {"layers": "mix", "head_norm": "batch", "epochs": 3}),
     ("bert", "tagging", {}, {"head_norm": "batch"}),

@@ -10,6 +10,7 @@ import pytest
 from components.core.errors import ConfigError
 from components.data.tasks.budgets import folds_of
 from components.data.tasks.examples import read_split
+from components.learners import select
 from components.learners.finetuning import execution, runs
 from components.learners.finetuning.stage import finetune
 from components.learners.select import Choice
@@ -21,7 +22,7 @@ def test_dev_is_never_read(make_job, in_process, monkeypatch):
         assert split != "dev"
         return read_split(directory, split, **named)
 
-    for module in ("base", "finetuning.fit", "finetuning.stage"):
+    for module in ("base", "results", "finetuning.fit", "finetuning.stage"):
         monkeypatch.setattr(f"components.learners.{module}.read_split", refuses)
     finetune(make_job("ulmfit", "classification", source=BUDGET, frozen=True))
 
@@ -47,13 +48,13 @@ def test_each_row_is_predicted_by_a_run_that_has_not_learned_from_it(make_job, i
 
 
 def test_the_record_has_the_choices_without_each_fold(make_job, in_process, monkeypatch):
-    real, chosen = execution.choose_of, []
+    real, chosen = select.choose_of, []
 
-    def noted(rows, candidates):
-        chosen.append(real(rows, candidates))
+    def noted(*given, **named):
+        chosen.append(real(*given, **named))
         return chosen[-1]
 
-    monkeypatch.setattr(execution, "choose_of", noted)
+    monkeypatch.setattr(select, "choose_of", noted)
     job = make_job("bert", "classification", source=BUDGET, head_penalties=[1.0, 1e9], epochs=4, evaluations=4)
     (record,) = records_of(finetune(job))
     heads, points = chosen
@@ -71,7 +72,7 @@ def test_the_final_run_ends_at_the_chosen_point_of_the_same_schedule(stop, make_
 
     def chosen(*arguments):
         actual = real(*arguments)
-        return replace(actual, fits=(replace(actual.fit, stop=stop),))
+        return replace(actual, fit=replace(actual.fit, stop=stop))
 
     def counted(*arguments, **named):
         for report in real_train(*arguments, **named):
@@ -96,7 +97,7 @@ def test_a_single_row_is_refused(make_job, in_process):
 def chosen_of(index: int):
     """Chooses the candidate with this index everywhere."""
 
-    def choose(rows, candidates):
+    def choose(rows, candidates, **named):
         number = range(len(candidates))[index]
         return Choice(number, dict.fromkeys(rows.folds.tolist(), number), list(candidates[index]))
 
@@ -108,7 +109,7 @@ def chosen_of(index: int):
 def test_contrastive_training_prefers_the_end_of_its_schedule_and_fine_tuning_the_start(
     index, method, first, make_job, in_process, monkeypatch
 ):
-    monkeypatch.setattr(execution, "choose_of", chosen_of(index))
+    monkeypatch.setattr(select, "choose_of", chosen_of(index))
     (record,) = records_of(finetune(make_job("bert", "classification", source=BUDGET, method=method, evaluations=3)))
     points = range(len(record["curve"]))
     assert record["chosen"] == points[first if index == 0 else -1 - first]

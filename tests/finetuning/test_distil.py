@@ -161,7 +161,9 @@ def test_a_fold_of_a_student_learns_from_the_teacher_of_that_fold_only(project):
         # The texts of the rows on which the fold is scored are not learned.
         held = set() if fit.fold is None else {*map(digest_of, member.rows.held_out.fields)}
         left = [fields for fields in texts if digest_of(fields) not in held]
-        assert [row.pieces[0].tolist() for row in encoded] == [row.pieces[0].tolist() for row in member._encode(left)]
+        assert [row.pieces[0].tolist() for row in encoded] == [
+            row.pieces[0].tolist() for row in member.model.encode(left, member.tokenizer)
+        ]
         np.testing.assert_allclose(answers, [fixed[fit.name]] * len(left), atol=1e-7)
 
 

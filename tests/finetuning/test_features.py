@@ -21,7 +21,7 @@ from components.learners.task_models.features import VECTORS, FeatureTable, cach
 from components.learners.task_models.heads import ClassificationHead
 from components.learners.task_models.kinds import TASKS
 from components.learners.task_models.model import TaskModel
-from components.learners.task_models.predictor import Predictor, extract
+from components.learners.task_models.predictor import Predictor
 from components.learners.task_models.probe import HeadRows, train_head
 from components.learners.task_models.sampler import collate
 from components.learners.ways import WAYS
@@ -95,7 +95,10 @@ def test_features_equal_the_inputs_of_the_head(kind, family, rows, mixes, make_e
     settings = settings.model_copy(update={"layers": "mix", "pooling": "mean"} if mixes else {})
     model = TaskModel(encoder.model, task=task, settings=settings, labels=["O", "B-x"]).eval()
     encoded = task.encode(rows, encoder.tokenizer, encoder.model, settings)
-    in_memory, on_disk = extract(model, encoded), cached(tmp_path, "key", lambda: Predictor(model).tables(encoded))
+    in_memory, on_disk = (
+        Predictor(model).table(encoded),
+        cached(tmp_path, "key", lambda: Predictor(model).tables(encoded)),
+    )
     assert torch.equal(in_memory.matrix(), on_disk.matrix())
     assert str(in_memory.offsets) == str(on_disk.offsets)
     if mixes:
@@ -232,7 +235,7 @@ def test_rows_of_a_seed_and_a_budget_that_only_a_study_has_have_their_features(j
     (training,) = fits_of(made, made.settings, [(3, 7)])
     rows, whole = training.rows().drawn, read_split(made.examples, "train")
     model, tokenizer = fit.build(training)
-    expected = list(Predictor(model).tables(training.encode(model, tokenizer, whole.take(rows).fields)))
+    expected = list(Predictor(model).tables(model.encode(whole.take(rows).fields, tokenizer)))
     assert training.features("train", rows).matrix().equal(torch.cat([each.matrix() for each in expected]))
 
 

@@ -13,16 +13,18 @@ import pytest
 from typer.testing import CliRunner
 
 from components.cli.prediction import app
-from components.core.artifacts import writing
+from components.core.artifacts import read_manifest, writing
 from components.core.errors import ConfigError
+from components.data.tasks.data import Split
 from components.learners.abstention import (
     FACT,
     AbstainingClassifier,
-    abstention_facts,
+    save_classifier,
     share_at,
     threshold_of,
     thresholds_of,
 )
+from components.learners.domain import Domain
 from components.registry.champion import Loader
 from components.registry.drift.measurements import ObservedClassifier
 from components.registry.version import Version
@@ -105,9 +107,13 @@ def test_the_threshold_of_a_model(tmp_path, capsys):
     assert share_at({}, 0.9) is None
 
 
-def test_kinds_without_a_confidence_have_none():
-    assert abstention_facts("regression", []) == {}
-    assert list(abstention_facts("pair", [run((0.9, True))])) == [FACT]
+@pytest.mark.parametrize(("kind", "able"), [("regression", False), ("pair", True)])
+def test_only_kinds_with_a_confidence_abstain(kind, able, tmp_path):
+    rows = Split([("a b", "c")], [np.array([0.0])], [None])
+    save_classifier(
+        path := tmp_path / "m", [lambda _: None], kind=kind, rows=rows, held_out=[run((0.9, True))], facts={}
+    )
+    assert (FACT in read_manifest(path).facts, Domain.read(path) is not None) == (able, able)
 
 
 @pytest.mark.parametrize("suffix", [".csv", ".tsv", ".jsonl", ".parquet"])

@@ -91,7 +91,7 @@ def test_shapes_follow_from_the_length_and_one_text_is_one_row(make_encoder, set
         return encoded(self, parts, length)
 
     monkeypatch.setattr(Predictor, "_encoded", counting)
-    for family, rows, alone in (("bert", [32, 16, 8], 32), ("ulmfit", [16, 16, 16], 1), ("word2vec", [1024, 512], 1)):
+    for family, rows, alone in (("bert", [32, 16, 8], 32), ("ulmfit", [16, 16, 16], 1), ("word2vec", [4096, 2048], 1)):
         classifier = make_classifier(make_encoder(family), settings)
         assert [classifier.predictor.rows_of(length) for length in (4, 8, 16)][: len(rows)] == rows
         classifier.answer([("plum cat",)])

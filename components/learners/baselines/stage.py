@@ -3,10 +3,10 @@
 import math
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 from threadpoolctl import threadpool_limits
 
@@ -15,21 +15,22 @@ from components.core.clock import OutOfTimeError, clock, until
 from components.core.measurements import Curve
 from components.core.progress import Progress
 from components.data.tasks.budgets import budget_name
-from components.data.tasks.examples import TaskFacts, read_facts, read_split
+from components.data.tasks.examples import TaskFacts, read_facts
 from components.data.tasks.kinds import scoring_for
-from components.data.tasks.results import KIND, RunResult, write_results
+from components.data.tasks.results import KIND, RunResult
 from components.data.unlabelled_texts import read_unlabelled
-from components.learners.abstention import abstention_facts, write_domain
+from components.learners.abstention import save_classifier
 from components.learners.base import Learner, Rows
 from components.learners.baselines import baselines_of
+from components.learners.results import write_runs
 from components.learners.select import Predictions, choose_of, predict
 from components.learners.task_models.words_part import WordsPart
-from components.learners.words.classifier import Stored, WordsModel, save_words
+from components.learners.words.classifier import Stored, WordsModel, write_words
 from components.learners.words.systems import BESIDE, probable_systems, suited
 from components.settings.section import BASELINE, Section
 
-#: First seed of a draw of rows -> the rows, and system -> its result: at the largest budget, of what can be stored.
-Best = dict[int, tuple[Rows, dict[str, Predictions]]]
+#: System -> its result.
+Runs = dict[str, Predictions]
 
 
 class BaselineJob(Section):
@@ -52,26 +53,20 @@ def baseline(job: BaselineJob) -> Path:
         ArtifactError: the examples are incomplete.
         ConfigError: a budget has too few rows for a cross-validation.
     """
-    facts, best = read_facts(job.examples), Best()
-    splits = {name: read_split(job.examples, name) for name in ("dev", "test")}
+    facts, runs = read_facts(job.examples), dict[bytes, Runs]()
     with writing(job.output, kind=KIND) as draft:
-        results = _results(job, facts, best, draft.path / BESIDE)
-        records = write_results(draft.path, results, splits=splits, labels=facts.labels)
-        if best:
-            _write_best(draft.path / "classifier", facts, best)
-        draft.facts |= {
-            "task": facts.task,
-            "system": "baselines",
-            "selection": facts.selection,
-            "examples": facts.digests,
-            "runs": len(records),
-        }
+        results = _results(job, facts, runs, draft.path / BESIDE)
+        draft.facts |= write_runs(draft.path, job.examples, results, system="baselines")
+        stored = ({name: each for name, each in of.items() if isinstance(each.model, Stored)} for of in runs.values())
+        # A limit of time may leave nothing of the last draw.
+        if draws := list(filter(None, stored)):
+            _write_best(draft.path / "classifier", facts, draws)
     return job.output
 
 
-def _results(job: BaselineJob, facts: TaskFacts, best: Best, beside: Path) -> Iterator[RunResult]:
-    """The results of all systems, budgets and seeds. `best` is filled; the words models that may be combined with an
-    encoder are written below `beside`."""
+def _results(job: BaselineJob, facts: TaskFacts, drawn: dict[bytes, Runs], beside: Path) -> Iterator[RunResult]:
+    """The results of all systems, budgets and seeds. Those of the largest budget are left in `drawn`, by the rows that
+    were drawn; the words models that may be combined with an encoder are written below `beside`."""
     further = [] if job.unlabelled is None else read_unlabelled(job.unlabelled)
     rows_of = partial(Rows.of, job.examples, further=further)
     every = baselines_of(facts.kind, language=facts.language, which=facts.baselines)
@@ -80,7 +75,7 @@ def _results(job: BaselineJob, facts: TaskFacts, best: Best, beside: Path) -> It
     total = len(facts.budgets) * len(facts.seeds) * len(systems)
     with Progress(f"baseline {facts.task}", total=total, unit="run") as bar:
         for budget in facts.budgets:
-            drawn: dict[bytes, dict[str, tuple[dict[str, Any], Predictions]]] = {}
+            drawn.clear()
             for seed in facts.seeds:
                 rows = rows_of(budget, seed)
                 key = rows.drawn.tobytes()
@@ -89,76 +84,73 @@ def _results(job: BaselineJob, facts: TaskFacts, best: Best, beside: Path) -> It
                 for name in pending:
                     try:
                         # Without a limit of time until there is a model.
-                        with until(clock().end if best else math.inf):
-                            runs[name] = record, predictions = _run(systems[name], rows)
+                        with until(clock().end if any(drawn.values()) else math.inf):
+                            runs[name] = _run(systems[name], rows)
                     except OutOfTimeError:
                         clock().left_out.append(name)
                         continue
-                    if budget == facts.budgets[-1] and isinstance(predictions.model, Stored):
-                        best.setdefault(seed, (rows, {}))[1][name] = predictions
-                    score = {f"dev_{rows.scoring.main}": predictions.scores[rows.scoring.main]}
+                    score = {f"dev_{rows.scoring.main}": runs[name].scores[rows.scoring.main]}
                     curve = Curve(f"{name} {budget_name(budget)} labels seed {seed}")
-                    curve.add(0, **score, seconds=record["seconds"])
+                    curve.add(0, **score, seconds=runs[name].record["seconds"])
                     bar.advance(1)
-                for name, (record, predictions) in runs.items():
-                    of_run = {"budget": budget, "seed": seed, **record}
-                    yield RunResult(name, BASELINE, "none", of_run, predictions.answers)
-                if models := {name: predictions for name, (_, predictions) in runs.items() if name in probable}:
-                    model = models[_chosen(rows, models)].model
+                for name, each in runs.items():
+                    of_run = {"budget": budget, "seed": seed, **each.record}
+                    yield RunResult(name, BASELINE, "none", of_run, each.answers)
+                if models := {name: each for name, each in runs.items() if name in probable}:
+                    model = models[_chosen(models)].model
                     assert isinstance(model, WordsModel)
                     folder = beside / f"{budget}.{seed}"
                     folder.mkdir(parents=True)
                     WordsPart("mean", model).write(folder)
 
 
-def _run(system: Learner, rows: Rows) -> tuple[dict[str, Any], Predictions]:
-    """The result of a system, and its record but for the budget and seed."""
+def _run(system: Learner, rows: Rows) -> Predictions:
+    """The result of a system, with a record but for the budget and seed."""
     began = time.perf_counter()
     # Matrix products of this size take less time than starting a second thread.
     with threadpool_limits(1, user_api="blas"):
         predictions = predict(system, rows)
-    return {
-        "rows": len(rows.drawn),
-        "short": {str(stratum): count for stratum, count in rows.short.items()},
-        **predictions.details,
+    record = {
+        **rows.record,
+        **predictions.record,
         **({} if rows.folds is None else {"folds": len(rows.fold_numbers)}),
-        "score": rows.scoring.main,
         "curve": [{"step": 0, "epoch": 0.0, "train_loss": None, **predictions.scores}],
         "best_step": 0,
         "best_epoch": 0.0,
         "steps": 0,
         "tokens": 0,
         "seconds": round(time.perf_counter() - began, 3),
-    }, predictions
+    }
+    return replace(predictions, record=record)
 
 
-def _chosen(rows: Rows, results: dict[str, Predictions]) -> str:
+def _chosen(results: Runs) -> str:
+    rows = next(iter(results.values())).rows
     return list(results)[choose_of(rows, [each.answers[rows.judged[0]] for each in results.values()]).index]
 
 
-def _write_best(directory: Path, facts: TaskFacts, best: Best) -> None:
+def _write_best(directory: Path, facts: TaskFacts, draws: Sequence[Runs]) -> None:
     # Of a kind whose answers have no mean, the first seed stands for the system.
     averages = scoring_for(facts.kind, facts.labels).averages
-    draws = list(best.values())[: None if averages else 1]
-    rows, first = draws[0]
+    draws = draws[: None if averages else 1]
     # A limit of time may have passed in the last draw.
-    systems = [name for name in first if all(name in results for _, results in draws)]
-    chosen = Counter(_chosen(rows, {name: results[name] for name in systems}) for rows, results in draws)
+    systems = [name for name in draws[0] if all(name in results for results in draws)]
+    chosen = Counter(_chosen({name: results[name] for name in systems}) for results in draws)
     # The simpler of systems that are chosen equally often.
     system = max(systems, key=chosen.__getitem__)
-    judged = [(rows.judged[1].targets, each[system].answers[rows.judged[0]]) for rows, each in draws]
-    save_words(
+    runs = [results[system] for results in draws]
+    models = [run.model for run in runs if isinstance(run.model, Stored)]
+    save_classifier(
         directory,
-        models=[model for _, each in draws if isinstance(model := each[system].model, Stored)],
+        [partial(write_words, model, kind=facts.kind, labels=facts.labels) for model in models],
         kind=facts.kind,
-        labels=facts.labels,
+        rows=runs[0].rows.whole,
+        held_out=[run.held_out for run in runs],
         facts={
             "task": facts.task,
             "system": system,
             "budget": facts.budgets[-1],
             "seeds": list(facts.seeds if averages else facts.seeds[:1]),
             "systems": systems,
-            **abstention_facts(facts.kind, judged),
         },
-        beside=partial(write_domain, kind=facts.kind, rows=rows.whole),
     )

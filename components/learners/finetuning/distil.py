@@ -53,8 +53,8 @@ def teach(job: TeachJob) -> Path:
     labelling = labelling if texts.facts["rows"] else []
     execute_all(labelling, title=f"teach {job.task} {job.system}", cluster=job.cluster)
     tensors: dict[str, Tensor] = {}
-    for fits in labelling:
-        tensors |= pack(fits[0].name, unpack(LABELS, result(fits, 0)[0]))
+    for (fit,) in labelling:
+        tensors |= pack(fit.name, unpack(LABELS, result(fit)[0]))
     with writing(job.output, kind=SOFT_LABELS) as draft:
         save_file(tensors, draft.path / SOFT_LABELS_FILE)
         draft.facts |= {

@@ -21,10 +21,12 @@ all rows with the same schedule and ends at the chosen point.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property, partial
+from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import Any, Final, TypeVar
 
 import numpy as np
 from threadpoolctl import threadpool_limits
@@ -33,18 +35,19 @@ from components.cluster.launcher import kept_processes, map_parallel
 from components.core import threads
 from components.core.clock import OutOfTimeError, check_time, clock, until
 from components.core.progress import Progress
-from components.data.scoring.base import Vectors
 from components.data.tasks.budgets import budget_name
+from components.data.tasks.calibration import calibrated, tempered
 from components.data.tasks.data import Answer
-from components.data.tasks.results import best_score
+from components.data.tasks.results import best_score, read_answers
 from components.learners.base import Rows, per_row
 from components.learners.finetuning.fit import Fit, Fits, build, epoch_of, gpu_bytes, load_initial_encoder, unpack
 from components.learners.finetuning.runs import Member, at, execute, finished, result
-from components.learners.select import Choice, choose_of
+from components.learners.select import choose_of, select
 from components.learners.task_models.features import trim
 from components.learners.task_models.probe import HeadCandidate
-from components.learners.task_models.words_part import WordsPart
+from components.learners.task_models.words_part import WordsPart, mean
 from components.learners.ways import WAYS
+from components.learners.words.systems import BESIDE, probable_systems
 from components.settings.cluster import ClusterSettings
 from components.settings.finetune import Way as WayName
 from components.training.checkpoint import CheckpointStore
@@ -58,6 +61,11 @@ LEAST_SHARE = 0.125
 #: mostly chance; contrastive fine-tuning of MiniLM was better than its frozen features and than fine-tuning on TREC and
 #: SST-2.
 PREFERRED: WayName | None = "contrastive"
+#: Candidates for the weight of the words beside an encoder, the simplest first.
+WEIGHTS: Final = tuple(number / 10 for number in range(11))
+#: Split -> answers.
+Answers = dict[str, list[Answer]]
+Result = TypeVar("Result")
 #: The choice of a head: of all folds (None), and without each fold; empty for a head that is not solved.
 Heads = Mapping[int | None, HeadCandidate]
 
@@ -67,38 +75,25 @@ class Trained:
     """One task of a training: as far as its choices are made, or finished.
 
     Attributes:
-        fits: with the choices, of all tasks that are trained together.
-        task: its index among them.
+        fit: with the choices.
         answers: split -> answers: of `dev`, or of the rows of the budget (`OUT_OF_FOLD`), each by the training that has
-            not learned from it, with the choices of the other folds; and of `test` if it is finished.
+            not learned from it, with the choices of the other folds; and of `test` if it is finished. Then they are
+            calibrated, and include the words beside the encoder.
         record: entries of the results: `score`, `curve` with the scores at every point, of all folds together, the
             index of the `chosen` point, `by_fold` with the way and the choices that are made without each fold,
             `selected` with the scores of `answers`, the choices (`HeadCandidate.record`), `penalties`, `folds`, and the
-            `tokens` and `seconds` of all trainings; with several ways, `way` and `ways`.
+            `tokens` and `seconds` of all trainings; with several ways, `way` and `ways`; with words, `words`.
         raw: the answers out of fold at the chosen point before `Head.calibrate`.
         temperature: by which the logits of the stored model are divided.
         part: words beside the encoder; None: there are none.
     """
 
-    fits: Fits
-    task: int
-    answers: dict[str, list[Answer]]
+    fit: Fit
+    answers: Answers
     record: dict[str, Any]
     raw: Sequence[Answer] = ()
     temperature: float = 1.0
     part: WordsPart | None = None
-
-    @property
-    def fit(self) -> Fit:
-        return self.fits[self.task]
-
-
-def _chosen(rows: Rows, candidates: Sequence[Vectors]) -> Choice:
-    """The choice of one of several answers to the judged rows; on dev the best, the first at a tie."""
-    if rows.folds is not None:
-        return choose_of(rows, candidates)
-    index = int(np.argmax([rows.score(list(answers))[rows.scoring.main] for answers in candidates]))
-    return Choice(index, {}, list(candidates[index]))
 
 
 def judging(fits: Fits, heads: Sequence[Heads]) -> list[Fits]:
@@ -126,29 +121,20 @@ def choose_heads(fits: Fits) -> list[tuple[Heads, dict[str, Any]]]:
     encoder, tokenizer = load_initial_encoder(fits[0])
     parts = [[Member(fit, encoder, tokenizer) for fit in part] for part in judging(fits, [{}] * len(fits))]
     result: list[tuple[Heads, dict[str, Any]]] = []
-    for fit, *members in zip(fits, *parts, strict=True):
+    for members in zip(*parts, strict=True):
         if not members[0].is_solved:
             result.append(({}, {}))
             continue
-        by_part = [member.answers_by_candidate() for member in members]
-        candidates, rows = list(by_part[0]), members[0].rows.run
+        by_part, rows = [member.answers_by_candidate() for member in members], members[0].rows.run
         if rows.folds is not None:
             # Of equal penalties, first with names, then with class weights, then the first normalisation.
-            candidates.sort(key=lambda candidate: -candidate.penalty)
-        tried = [_calibrated(fit, rows, [part[candidate] for part in by_part])[0] for candidate in candidates]
-        scores = [rows.score(answers)[rows.scoring.main] for answers in tried]
-        chosen = _chosen(rows, tried).by_fold_of(candidates)
-        penalties = dict(zip(map(str, candidates), scores, strict=True))
+            by_part[0] = dict(sorted(by_part[0].items(), key=lambda entry: -entry[0].penalty))
+        calibrate = partial(members[0].head.calibrate, score=per_row(rows.scoring, rows.judged[1]))
+        # On dev the best one, the first at a tie.
+        pooled, chosen, _ = select(rows, by_part, calibrate=calibrate, errors=rows.folds is not None)
+        penalties = {str(each): rows.score(answers)[rows.scoring.main] for each, answers in pooled.items()}
         result.append((chosen, chosen[None].record | {"penalties": penalties}))
     return result
-
-
-def _calibrated(fit: Fit, rows: Rows, parts: Sequence[Sequence[Answer]]) -> tuple[list[Answer], float | None]:
-    """The predictions of the judged rows after `Head.calibrate`, and the parameter that it has fitted; None: the head
-    has none."""
-    raw = list(parts[0]) if rows.folds is None else rows.joined(parts)
-    head = fit.task.head(fit.settings, 1, rows.labels)
-    return head.calibrate(raw, per_row(rows.scoring, rows.judged[1])), head.calibration
 
 
 def choose_points(trainings: Sequence[Fits], *, title: str, cluster: ClusterSettings) -> list[list[Trained]]:
@@ -164,50 +150,62 @@ def choose_points(trainings: Sequence[Fits], *, title: str, cluster: ClusterSett
         ConfigError: a budget has fewer than two rows.
         TrainingError: the loss is not finite, or a checkpoint cannot be written.
     """
-    memory = gpu_bytes(fit for fits in trainings for fit in fits)
-    heads = dict(map_parallel(choose_heads, trainings, settings=cluster, gpu_bytes=memory))
+    heads = dict(_parallel(choose_heads, trainings, cluster))
     parts = [judging(fits, [chosen for chosen, _ in heads[number]]) for number, fits in enumerate(trainings)]
     folds = f"{title} folds" if parts[0][0][0].fold is not None else title
-    execute_all([part for of_training in parts for part in of_training], title=folds, cluster=cluster)
+    execute_all(list(chain(*parts)), title=folds, cluster=cluster)
     return [
-        [_point(fits, task, parts[number], *heads[number][task]) for task in range(len(fits))]
-        for number, fits in enumerate(trainings)
+        [
+            _point(replace(fit, folds=len(part)), epoch_of(fits), *of_task)
+            for fit, *of_task in zip(fits, zip(*part, strict=True), *zip(*heads[number], strict=True), strict=True)
+        ]
+        for number, (fits, part) in enumerate(zip(trainings, parts, strict=True))
     ]
 
 
-def _point(fits: Fits, task: int, parts: Sequence[Fits], heads: Heads, record: Mapping[str, Any]) -> Trained:
-    tensors, records = zip(*(result(part, task) for part in parts), strict=True)
-    if parts[0][0].fold is None:
-        answers = unpack(at(records[0]["stop"]), tensors[0])
-        return Trained(parts[0], task, {"dev": answers}, records[0] | record)
-    fit, epoch = replace(fits[task], folds=len(parts)), epoch_of(fits)
+def _point(fit: Fit, epoch: int, parts: Sequence[Fit], heads: Heads, record: Mapping[str, Any]) -> Trained:
+    tensors, records = zip(*map(result, parts), strict=True)
+    if parts[0].fold is None:
+        return Trained(parts[0], {"dev": unpack(at(records[0]["stop"]), tensors[0])}, records[0] | record)
     rows = fit.rows()
     steps = {0: 0} | {numbers[0]: step for step, numbers in fit.schedule(epoch=epoch)[1].items()}
     # A training of which nothing is left has one point.
     points = [number for number in steps if f"{at(number)}.lengths" in tensors[0]]
-    raw = {number: [unpack(at(number), each) for each in tensors] for number in points}
-    tried = {number: _calibrated(fit, rows, raw[number]) for number in points}
+    head = fit.task.head(fit.settings, 1, rows.labels)
+    calibrate = partial(head.calibrate, score=per_row(rows.scoring, rows.judged[1]))
     preferred = points[:: -1 if fit.way.prefers_end else 1]
-    choice = _chosen(rows, [tried[number][0] for number in preferred])
-    chosen = choice.by_fold_of(preferred)
+    parts_of = [{number: unpack(at(number), each) for number in preferred} for each in tensors]
+    pooled, chosen, answers = select(rows, parts_of, calibrate=calibrate)
     stop, way = chosen[None], fit.settings.method
+    raw = rows.joined([part[stop] for part in parts_of])
+    calibrate(raw)
     choices = {
         "curve": [
-            {"step": steps[number], "epoch": round(steps[number] / epoch, 3), "train_loss": None, **rows.score(answers)}
-            for number, (answers, _) in tried.items()
+            {
+                "step": steps[number],
+                "epoch": round(steps[number] / epoch, 3),
+                "train_loss": None,
+                **rows.score(pooled[number]),
+            }
+            for number in points
         ],
         "chosen": points.index(stop),
         "by_fold": [
             {"way": way, "stop": chosen[fold]} | (heads[fold].record if heads else {}) for fold in rows.fold_numbers
         ],
-        "selected": rows.score(choice.answers),
+        "selected": rows.score(answers),
         "score": rows.scoring.main,
         "folds": len(parts),
         **{key: sum(each[key] for each in records) for key in ("tokens", "seconds")},
     }
-    ends = replace(fit, head=heads.get(None), stop=stop, calibration=tried[stop][1])
-    ended, answered = (*fits[:task], ends, *fits[task + 1 :]), {rows.judged[0]: choice.answers}
-    return Trained(ended, task, answered, {**record, **choices}, rows.joined(raw[stop]))
+    ended = replace(fit, head=heads.get(None), stop=stop, calibration=head.calibration)
+    return Trained(ended, {rows.judged[0]: answers}, {**record, **choices}, raw)
+
+
+def _parallel(
+    function: Callable[[Fits], Result], trainings: Sequence[Fits], cluster: ClusterSettings
+) -> Iterator[tuple[int, Result]]:
+    return map_parallel(function, trainings, settings=cluster, gpu_bytes=gpu_bytes(chain(*trainings)))
 
 
 def execute_all(trainings: Sequence[Fits], *, title: str, cluster: ClusterSettings) -> None:
@@ -218,10 +216,9 @@ def execute_all(trainings: Sequence[Fits], *, title: str, cluster: ClusterSettin
         title: of the progress line.
         cluster: where they are executed.
     """
-    left = [fits for fits in trainings if not finished(fits)]
-    memory = gpu_bytes(fit for fits in left for fit in fits)
+    left = [fits for fits in trainings if not finished(fits[0])]
     with Progress(title, total=len(trainings), unit="run", done=len(trainings) - len(left)) as bar:
-        for index, records in map_parallel(execute, left, settings=cluster, gpu_bytes=memory):
+        for index, records in _parallel(execute, left, cluster):
             tasks = [f"{fit.job.task}_" if len(records) > 1 else "" for fit in left[index]]
             best = {
                 f"dev_{task}{each['score']}": round(best_score(each), 4)
@@ -243,27 +240,21 @@ def train_all(ways: Mapping[WayName, Sequence[Fits]], *, title: str, cluster: Cl
     attempts: list[list[Attempt]] = [[] for _ in runs]
     for way in ways:
         named = f"{title} {way}" if len(ways) > 1 else title
-        planned = [Attempt(run[way]) for run in runs]
+        planned = [attempt(way, run, earlier) for run, earlier in zip(runs, attempts, strict=True)]
         try:
             check_time()
-            if len(ways) > 1:
-                planned = [attempt(way, run, earlier) for run, earlier in zip(runs, attempts, strict=True)]
             for line in notes(planned):
                 print(f"{named}: {line}", flush=True)
-            tried = [number for number, each in enumerate(planned) if each.share]
-            trainings = [tuple(replace(fit, share=planned[run].share) for fit in planned[run].fits) for run in tried]
-            of_tried = choose_points(trainings, title=named, cluster=cluster) if tried else []
-            for run, trained in zip(tried, of_tried, strict=True):
-                planned[run] = replace(planned[run], trained=trained)
+            tried = [each for each in planned if each.share]
+            of_tried = choose_points([each.fits for each in tried], title=named, cluster=cluster) if tried else []
+            for each, trained in zip(tried, of_tried, strict=True):
+                each.trained = trained
         except OutOfTimeError:
             clock().left_out.append(f"{title} {way}")
         for earlier, each in zip(attempts, planned, strict=True):
             earlier.append(each)
-    candidates = [[each.trained for each in of_run if each.trained] for of_run in attempts]
-    return [
-        [_finished(task, of_run) for task in tasks]
-        for of_run, tasks in zip(attempts, _finish(candidates, title=title, cluster=cluster), strict=True)
-    ]
+    chosen = _finish([[each.trained for each in of if each.trained] for of in attempts], title=title, cluster=cluster)
+    return [[_finished(task, of_run) for task in tasks] for tasks, of_run in zip(chosen, attempts, strict=True)]
 
 
 def _finish(
@@ -276,7 +267,7 @@ def _finish(
     chosen = list(map(_best, candidates))
     try:
         # With choices on dev, it is finished.
-        execute_all([tasks[0].fits for tasks in chosen], title=title, cluster=cluster)
+        execute_all(list(map(_fits, chosen)), title=title, cluster=cluster)
     except OutOfTimeError:
         clock().left_out.append(f"{title} {chosen[0][0].fit.settings.method}")
         frozen = [[tasks for tasks in of if not tasks[0].fit.way.trains_encoder] for of in candidates]
@@ -286,22 +277,25 @@ def _finish(
         # The processes have ended; its features are there.
         with until(math.inf), threads.limited(1), threadpool_limits(1, user_api="blas"):
             for tasks in chosen:
-                execute(tasks[0].fits)
+                execute(_fits(tasks))
     return chosen
+
+
+def _fits(tasks: Sequence[Trained]) -> Fits:
+    return tuple(task.fit for task in tasks)
 
 
 def _best(candidates: Sequence[Sequence[Trained]]) -> Sequence[Trained]:
     """The way that is kept, with the predictions and scores of the ways that are chosen without the row's fold; with
     cross-validation, the preferred one (`PREFERRED`) comes before the others."""
     if len(candidates) == 1:
-        fits = tuple(each.fit for each in candidates[0])
-        return [replace(each, fits=fits) for each in candidates[0]]
+        return candidates[0]
     ways = [way for (way,) in candidates]
     rows = ways[0].fit.rows()
     if rows.folds is not None:
         ways.sort(key=lambda way: way.fit.settings.method != PREFERRED)
     name = rows.judged[0]
-    choice = _chosen(rows, [way.answers[name] for way in ways])
+    choice = choose_of(rows, [way.answers[name] for way in ways], errors=rows.folds is not None)
     chosen = choice.by_fold_of(ways)
     if rows.folds is None:
         return [chosen[None]]
@@ -311,17 +305,59 @@ def _best(candidates: Sequence[Sequence[Trained]]) -> Sequence[Trained]:
 
 
 def _finished(trained: Trained, attempts: Sequence[Attempt]) -> Trained:
-    """With the predictions of test, and the record of all that led to it."""
-    tensors, final = result(trained.fits, trained.task)
-    record = final | trained.record
-    spent = [final] if trained.fit.stop is not None else []
+    """With calibrated probabilities and words, the predictions of test, and the record of all that led to it."""
+    fit, rows = trained.fit, trained.fit.rows()
+    (tensors, final), (name, judged) = result(fit), rows.judged
+    answers, temperature = trained.answers | {"test": unpack("test", tensors)}, 1.0
+    if labels := rows.scoring.shares:
+        temperature, of_judged = calibrated(rows.scoring, judged.targets, answers[name], folds=rows.folds)
+        answers = {name: of_judged, "test": tempered(answers["test"], temperature, exclusive=labels == "exclusive")}
+    answers, part, described = with_words(fit, rows, answers)
+    record, spent = final | trained.record | described, [final] if fit.stop is not None else []
     if len(attempts) > 1:
         ways = [each.record for each in attempts]
-        record |= {"way": trained.fit.settings.method, "ways": ways}
+        record |= {"way": fit.settings.method, "ways": ways}
         spent += [each for each in ways if each["way"] != record["way"]]
     record["tokens"] += sum(each["tokens"] for each in spent)
     record["seconds"] = round(record["seconds"] + sum(each["seconds"] for each in spent), 3)
-    return replace(trained, answers=trained.answers | {"test": unpack("test", tensors)}, record=record)
+    if rows.folds is not None:
+        record["selected"] = rows.score(answers[name])
+    else:
+        curve, chosen = record["curve"], record["chosen"]
+        record["curve"] = [*curve[:chosen], curve[chosen] | rows.score(answers[name]), *curve[chosen + 1 :]]
+    return replace(trained, answers=answers, record=record, temperature=temperature, part=part)
+
+
+def with_words(fit: Fit, rows: Rows, own: Answers) -> tuple[Answers, WordsPart | None, dict[str, Any]]:
+    """The mean of the answers of a finished training and of the chosen words model of the stage `baseline` for the same
+    rows, if `words` is `auto`. The weight is chosen on the rows of the training's other choices, and scored without the
+    row's fold. A kind without probabilities of labels has no words.
+
+    Returns:
+        The answers to the judged rows and to test; the words model, None without words; entries of the record.
+    """
+    facts, baselines = fit.facts, fit.job.baselines
+    systems = probable_systems(facts.kind, language=facts.language, which=facts.baselines)
+    if fit.settings.words == "none" or baselines is None or not systems:
+        return own, None, {}
+    judged = rows.judged[0]
+    stored = {split: read_answers(baselines, split) for split in (judged, "test")}
+    keys = [key for name in systems if (key := (name, fit.budget, fit.seed)) in stored[judged]]
+    words = choose_of(rows, [stored[judged][key] for key in keys])
+    system, *_ = chosen = keys[words.index]
+    of_words = {judged: words.answers, "test": stored["test"][chosen]}
+
+    def mixed(split: str, weight: float) -> list[Answer]:
+        return list(mean(np.stack(own[split]), np.stack(of_words[split]), weight)) if weight else own[split]
+
+    choice = choose_of(rows, [mixed(judged, weight) for weight in WEIGHTS])
+    weight = WEIGHTS[choice.index]
+    answers = {judged: choice.answers, "test": mixed("test", weight)}
+    if not weight:
+        return answers, None, {"words": {"how": "none"}}
+    described = {"how": "mean", "weight": weight}
+    part = WordsPart.read(baselines / BESIDE / f"{fit.budget}.{fit.seed}", described, labels=facts.labels)
+    return answers, part, {"words": described | {"system": system}}
 
 
 def clear(trainings: Iterable[Fits], *, cluster: ClusterSettings) -> None:
@@ -334,29 +370,31 @@ def clear(trainings: Iterable[Fits], *, cluster: ClusterSettings) -> None:
 # -- `auto.minutes` --------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
+@dataclass
 class Attempt:
-    """A way to learn in one training, with its cost in minutes at `OPERATIONS`.
+    """A way to learn in one training.
 
     Attributes:
-        fixed: of what does not depend on the number of steps: features of all rows, evaluations.
-        steps: of all steps of the final training and of the folds.
         share: of the steps that `auto.minutes` leaves; 0: the way is left out.
         few: whether it is left out because the training has too few rows.
         trained: its tasks; none if it is left out, or did not end in time.
     """
 
     fits: Fits
-    fixed: float = 0.0
-    steps: float = 0.0
     share: float = 1.0
     few: bool = False
     trained: Sequence[Trained] = ()
 
+    @cached_property
+    def cost(self) -> tuple[float, float, int]:
+        """In minutes at `OPERATIONS` (`cost_of`), of all steps."""
+        return cost_of(self.fits[0])
+
     @property
     def minutes(self) -> float:
         """Its cost; of all steps if it is left out."""
-        return self.fixed + (self.share if self.trained else 1.0) * self.steps
+        fixed, steps, _ = self.cost
+        return fixed + (self.share if self.trained else 1.0) * steps
 
     @property
     def record(self) -> dict[str, Any]:
@@ -373,15 +411,17 @@ def attempt(way: WayName, ways: Mapping[WayName, Fits], earlier: Sequence[Attemp
     """The attempt at one of a training's ways after earlier ones. What is left of `auto.minutes` is divided equally
     among the ways still to be tried; the first one, and one with teachers, has no limit. A way that needs more labelled
     rows (`Way.least_rows`) is left out if there is a cheaper one."""
-    fits, (fit, *_), left = ways[way], ways[way], list(ways)
-    (fixed, minutes, steps), limit = cost_of(fit), fit.settings.auto.minutes
+    result, (fit, *_), left = Attempt(ways[way]), ways[way], list(ways)
+    limit = fit.settings.auto.minutes
     if fit.task.labels_rows and not all(WAYS[name].least_rows or WAYS[name].has_teachers for name in ways):
         left = [name for name in ways if len(fit.rows().labelled) >= WAYS[name].least_rows]
     tried = [each.minutes for each in earlier if each.trained]
-    share = 1.0
-    if way in left and tried and limit is not None and not WAYS[way].has_teachers:
-        share = share_within(max(0.0, limit - sum(tried)) / (len(left) - left.index(way)), fixed, minutes, steps)
-    return Attempt(fits, fixed, minutes, share if way in left else 0.0, few=way not in left)
+    if way not in left:
+        result.share, result.few = 0.0, True
+    elif tried and limit is not None and not WAYS[way].has_teachers:
+        result.share = share_within(max(0.0, limit - sum(tried)) / (len(left) - left.index(way)), *result.cost)
+        result.fits = tuple(replace(each, share=result.share) for each in result.fits)
+    return result
 
 
 def share_within(limit: float, fixed: float, minutes: float, steps: int) -> float:
@@ -399,7 +439,7 @@ def cost_of(fit: Fit) -> tuple[float, float, int]:
     in a training step (Kaplan et al. 2020, section 2.1), without the parameters of the embeddings and the texts of
     teachers."""
     rows, (model, tokenizer) = fit.rows(), build(fit)
-    encoded = fit.encode(model, tokenizer, rows.labelled.fields)
+    encoded = model.encode(rows.labelled.fields, tokenizer)
     parameters = sum(parameter.numel() for group in model.encoder.layer_groups()[1:] for parameter in group)
     # Of one operation per parameter and piece of all rows.
     unit = parameters * sum(len(pieces) for row in encoded for pieces in row.pieces) / OPERATIONS

@@ -23,7 +23,7 @@ from components.data.tasks.reading.labels import are_words, text_of
 from components.data.unlabelled_texts import KIND as UNLABELLED
 from components.data.unlabelled_texts import read_unlabelled
 from components.learners.base import Rows
-from components.learners.task_models.base import Encoded, Task
+from components.learners.task_models.base import Task
 from components.learners.task_models.features import FeatureTable, cached
 from components.learners.task_models.heads import ClassWeight, Head, LabelHead
 from components.learners.task_models.kinds import find_task
@@ -114,6 +114,7 @@ class Fit:
         stop: evaluation after which the training ends; 0: before it, with the head on the frozen encoder. None: it is
             scored at every evaluation.
         calibration: of the head (`Head.calibration`); None: the head has none, or fits it on dev.
+        number: of the task among those that are trained together.
     """
 
     job: FinetuneJob
@@ -129,6 +130,7 @@ class Fit:
     head: HeadCandidate | None = None
     stop: int | None = None
     calibration: float | None = None
+    number: int = 0
 
     @property
     def settings(self) -> FinetuneSettings:
@@ -192,9 +194,6 @@ class Fit:
             evaluations.setdefault(max(1, round(steps * number / count)), []).append(number)
         return steps, evaluations
 
-    def encode(self, model: TaskModel, tokenizer: Tokenizer, rows: Sequence[Fields]) -> list[Encoded]:
-        return self.task.encode(rows, tokenizer, model.encoder, self.settings)
-
     def features(self, split: str, rows: NDArray[np.int64] | None = None) -> FeatureTable:
         """The features of a split by the encoder before training, computed once for all trainings with the same encoder
         weights and the same reading of rows; `rows`: of some rows of train.
@@ -206,7 +205,7 @@ class Fit:
 
         def extracted() -> Iterator[FeatureTable]:
             model, tokenizer = build(self)
-            return Predictor(model, precision=self.precision).tables(self.encode(model, tokenizer, fields))
+            return Predictor(model, precision=self.precision).tables(model.encode(fields, tokenizer))
 
         key = fingerprint(
             encoder=read_manifest(job.encoder, kind=ENCODER).digest,

@@ -23,7 +23,7 @@ from components.core.artifacts import read_manifest
 from components.core.clock import OutOfTimeError, seconds_left
 from components.core.errors import ArtifactError
 from components.core.measurements import Curve
-from components.data.tasks.data import Answer, Fields, Target
+from components.data.tasks.data import Answer, Target
 from components.data.tasks.results import best_score
 from components.data.unlabelled_texts import digest_of, read_unlabelled
 from components.learners.base import per_row
@@ -47,8 +47,8 @@ from components.learners.finetuning.fit import (
 )
 from components.learners.task_models.base import Encoded
 from components.learners.task_models.features import FeatureTable, read_by_head
-from components.learners.task_models.heads import ImitatingHead, TextHead
-from components.learners.task_models.predictor import Predictor, extract
+from components.learners.task_models.heads import ImitatingHead, Statistics, TextHead
+from components.learners.task_models.predictor import Predictor
 from components.learners.task_models.probe import MOST_ROWS, HeadCandidate, HeadRows, solve_head, train_head
 from components.learners.ways.base import Learned, TaskMixture, shares
 from components.models.base import LanguageModel
@@ -74,7 +74,7 @@ class Member:
     """
 
     def __init__(self, fit: Fit, encoder: LanguageModel, tokenizer: Tokenizer) -> None:
-        self.fit, self.way, self.rows, self._tokenizer = fit, fit.way, fit.rows(), tokenizer
+        self.fit, self.way, self.rows, self.tokenizer = fit, fit.way, fit.rows(), tokenizer
         self.model = with_head(fit, encoder)
         #: The rows on which it is scored; None: it ends at a given evaluation.
         self.judged = self.rows.held_out if fit.stop is None else None
@@ -93,7 +93,7 @@ class Member:
             "budget": fit.budget,
             "seed": fit.seed,
             "precision": fit.precision,
-            "score": self.rows.scoring.main,
+            **self.rows.record,
             "curve": [],
             "best_step": 0,
             "best_epoch": 0.0,
@@ -106,7 +106,8 @@ class Member:
         """A split as piece ids; not computed where only a head is trained."""
         if split not in self._encoded:
             rows = {"train": self.rows.labelled, "dev": self.judged, "test": self.rows.test}.get(split)
-            self._encoded[split] = self._encode(self.fit.fields(split) if rows is None else rows.fields)
+            fields = self.fit.fields(split) if rows is None else rows.fields
+            self._encoded[split] = self.model.encode(fields, self.tokenizer)
         return self._encoded[split]
 
     def features(self, split: str) -> FeatureTable:
@@ -119,7 +120,8 @@ class Member:
         """The inputs of the head for a split's rows, by the encoder as it is, or as it was before training."""
         if not trained:
             return read_by_head(self.model, self.features(split))
-        return read_by_head(self.model, extract(self.model, self.encoded(split), precision=self.fit.precision))
+        predictor = Predictor(self.model, precision=self.fit.precision)
+        return read_by_head(self.model, predictor.table(self.encoded(split)))
 
     def head_rows(self, *, names: bool | None, trained: bool = False) -> HeadRows:
         """The rows on which the head is trained alone, a sample of more than `MOST_ROWS`, with the names of the labels
@@ -163,10 +165,7 @@ class Member:
         scored = self.rows.left_out.union(() if self.judged is None else self.judged.digests)
         rows = [row for row, fields in enumerate(texts) if digest_of(fields) not in scored]
         labels = read_soft_labels(self.fit) if texts else []
-        return self._encode([texts[row] for row in rows]), [labels[row] for row in rows]
-
-    def _encode(self, rows: Sequence[Fields]) -> list[Encoded]:
-        return self.fit.encode(self.model, self._tokenizer, rows)
+        return self.model.encode([texts[row] for row in rows], self.tokenizer), [labels[row] for row in rows]
 
     # -- the head ----------------------------------------------------------------------------------------------------
 
@@ -184,7 +183,7 @@ class Member:
             names = [None]
         asked = settings.class_weight if self.is_solved else "none"
         weights = weights_of(asked, head, self.rows.run.labelled.targets, main=self.rows.scoring.main)
-        norms = head.norm_kinds if isinstance(head, TextHead) and head.norm_kinds else [None]
+        norms: list[Statistics | None] = ["length", "block", "fixed"] if settings.head_norm == "auto" else [None]
         penalties = sorted(settings.head_penalties, reverse=True)
         return [
             HeadCandidate(norm, penalty, named, weight)
@@ -332,17 +331,17 @@ def read_soft_labels(fit: Fit) -> list[Target]:
     return [np.mean(each, axis=0, dtype=np.float64) for each in zip(*result, strict=True)]
 
 
-def finished(fits: Fits) -> Checkpoint | None:
+def finished(fit: Fit) -> Checkpoint | None:
     """The last checkpoint of a training that has ended."""
-    stored = fits[0].store.latest()
+    stored = fit.store.latest()
     return stored if stored is not None and stored.numbers.get("done") else None
 
 
-def result(fits: Fits, task: int) -> tuple[dict[str, Tensor], dict[str, Any]]:
+def result(fit: Fit) -> tuple[dict[str, Tensor], dict[str, Any]]:
     """The tensors (`Member.result`) and the record of one task of a finished training."""
-    stored = finished(fits)
-    assert stored is not None, f"{fits[0].key} is not finished"
-    return below(_prefix(task), stored.tensors), dict(stored.numbers["records"][task])
+    stored = finished(fit)
+    assert stored is not None, f"{fit.key} is not finished"
+    return below(_prefix(fit.number), stored.tensors), dict(stored.numbers["records"][fit.number])
 
 
 def _prefix(task: int) -> str:
@@ -356,15 +355,14 @@ def execute(fits: Fits) -> list[dict[str, Any]]:
         TrainingError: the loss is not finite, or a checkpoint cannot be written.
         ArtifactError: encoder or examples are incomplete, or do not fit.
     """
-    if (ended := finished(fits)) is not None:
+    if (ended := finished(fits[0])) is not None:
         return list(ended.numbers["records"])
     store = fits[0].store
     run = Run(fits, store.latest())
     run.train(store)
     tensors = run.named([member.result() for member in run.members])
     for member in run.members:
-        short = {str(stratum): count for stratum, count in member.rows.short.items()}
-        member.record |= {**run.counts(), "rows": len(member.rows.labelled), "short": short}
+        member.record |= run.counts()
     records = [member.record for member in run.members]
     store.save(run.steps + 1, tensors, {"done": True, "records": records})
     return records

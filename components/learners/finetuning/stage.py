@@ -4,7 +4,6 @@ core. After a kill, the stage computes only what is missing, with the same weigh
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from functools import partial, reduce
 from pathlib import Path
 from typing import Any
@@ -14,17 +13,16 @@ import numpy as np
 from components.core.artifacts import read_manifest, writing
 from components.core.errors import ConfigError
 from components.data.tasks.calibration import calibrated, tempered
-from components.data.tasks.data import Answer, Split, Target, mean_answers
+from components.data.tasks.data import Answer, Split, mean_answers
 from components.data.tasks.examples import read_facts, read_split, run_folds
-from components.data.tasks.members import save_members
-from components.data.tasks.results import KIND, SERVED, RunResult, write_results
+from components.data.tasks.results import KIND, SERVED, RunResult
 from components.data.unlabelled_texts import KIND as UNLABELLED
-from components.learners.abstention import abstention_facts, write_domain
+from components.learners.abstention import HeldOut, save_classifier
 from components.learners.base import per_row
 from components.learners.finetuning.execution import Trained, clear, train_all
 from components.learners.finetuning.fit import SOFT_LABELS, FinetuneJob, Fit, below, build, is_trained
 from components.learners.finetuning.runs import BEST, result
-from components.learners.finetuning.words import with_words
+from components.learners.results import write_runs
 from components.learners.task_models.base import refuse_distillation
 from components.learners.task_models.classifier import AveragedClassifier, TextClassifier, load_classifier
 from components.learners.task_models.inputs import share_cut
@@ -37,9 +35,6 @@ from components.settings.systems import FROZEN
 from components.tokenization import load_tokenizer
 from components.training.checkpoint import fingerprint
 from components.training.precision import choose, first_device, product_size
-
-#: Targets of rows, and answers of a model that has not learned from them.
-HeldOut = tuple[Sequence[Target], Sequence[Answer]]
 
 
 def finetune(job: FinetuneJob) -> Path:
@@ -143,53 +138,26 @@ def fits_of(
 def write_results_of(directory: Path, runs: Mapping[str, Sequence[Trained]], *, job: FinetuneJob) -> dict[str, Any]:
     """Write the results and classifiers of a task's finished trainings; returns the facts of the manifest. `runs`: by
     the start in results, that of the job first, then that of the head on the frozen encoder if it is a system."""
-    facts, results = read_facts(job.examples), []
-    named = ("dev", "test") if facts.selection == "dev" else ("test",)
-    splits = {name: read_split(job.examples, name) for name in named}
+    results, test = list[RunResult](), read_split(job.examples, "test")
     for start, of_start in runs.items():
         # The budget of all rows is -1, and the largest.
-        outputs = sorted(
-            map(completed, of_start), key=lambda each: (each.fit.budget < 0, each.fit.budget, each.fit.seed)
-        )
+        outputs = sorted(of_start, key=lambda each: (each.fit.budget < 0, each.fit.budget, each.fit.seed))
         largest = [output for output in outputs if output.fit.budget == outputs[-1].fit.budget]
         part = directory / f"classifier{FROZEN if start.endswith(FROZEN) else ''}"
         temperature = _write_classifier(part, largest, facts={"task": job.task, "start": start})
-        served = _served(part, largest, splits["test"], temperature)
+        served = _served(part, largest, test, temperature)
         for output in outputs:
             answers = output.answers | ({SERVED: served} if served is not None and output is largest[0] else {})
             results.append(RunResult(f"{job.family}-{start}", job.family, start, output.record, answers))
-    records = write_results(directory, results, splits=splits, labels=facts.labels)
     train, model = read_split(job.examples, "train").fields, architecture_of(job.encoder)
     tokenizer, (start, (first, *_)) = load_tokenizer(job.encoder / TOKENIZER), next(iter(runs.items()))
-    return {
-        "task": job.task,
-        "system": f"{job.family}-{start}",
+    return write_runs(directory, job.examples, results, system=f"{job.family}-{start}") | {
         "encoder": read_manifest(job.encoder, kind=ENCODER).digest,
         "family": job.family,
         "start": start,
         "precision": first.fit.precision,
         "cut": share_cut(train, tokenizer, model, first.fit.settings, task=first.fit.task),
-        "selection": facts.selection,
-        "examples": facts.digests,
-        "runs": len(records),
     }
-
-
-def completed(trained: Trained) -> Trained:
-    """With calibrated probabilities, and with words beside the encoder."""
-    rows, answers, temperature = trained.fit.rows(), trained.answers, 1.0
-    name, judged = rows.judged
-    if labels := rows.scoring.shares:
-        temperature, of_judged = calibrated(rows.scoring, judged.targets, answers[name], folds=rows.folds)
-        answers = {name: of_judged, "test": tempered(answers["test"], temperature, exclusive=labels == "exclusive")}
-    answers, part, described = with_words(trained.fit, rows, answers)
-    record, scores = trained.record | described, rows.score(answers[name])
-    if rows.folds is not None:
-        record["selected"] = scores
-    else:
-        curve, chosen = record["curve"], record["chosen"]
-        record["curve"] = [*curve[:chosen], curve[chosen] | scores, *curve[chosen + 1 :]]
-    return replace(trained, answers=answers, record=record, temperature=temperature, part=part)
 
 
 def _served(directory: Path, outputs: Sequence[Trained], test: Split, temperature: float) -> list[Answer] | None:
@@ -208,17 +176,18 @@ def _write_classifier(directory: Path, outputs: Sequence[Trained], *, facts: Map
     fit, (temperature, held_out) = outputs[0].fit, _averaged(outputs)
     threshold = _threshold(outputs) if len(outputs) > 1 else None
     average = {"temperature": temperature} if temperature != 1 else {}
-    save_members(
+    save_classifier(
         directory,
         [partial(_write, output) for output in outputs],
+        kind=fit.facts.kind,
+        rows=fit.rows().whole,
+        held_out=held_out,
         facts={
             **facts,
             "budget": fit.budget,
             "seeds": [output.fit.seed for output in outputs],
             "precision": fit.precision,
-            **abstention_facts(fit.facts.kind, held_out),
         },
-        beside=partial(write_domain, kind=fit.facts.kind, rows=fit.rows().whole),
         average=average if threshold is None else {"threshold": threshold},
     )
     return temperature
@@ -292,10 +261,9 @@ def _answers_to(wanted: set[int], trained: Trained) -> dict[int, Answer]:
 def _classifier(trained: Trained) -> TextClassifier:
     """The finished model of a training, as it is stored."""
     # The weights of all trainings together may exceed memory.
-    tensors, _ = result(trained.fits, trained.task)
-    fit, (model, tokenizer) = trained.fit, build(trained.fit)
+    (tensors, _), (model, tokenizer) = result(trained.fit), build(trained.fit)
     model.load_state_dict(below(BEST, tensors), strict=False)
-    return TextClassifier(model.eval(), tokenizer, fit.precision, trained.temperature, words=trained.part)
+    return TextClassifier(model.eval(), tokenizer, trained.fit.precision, trained.temperature, words=trained.part)
 
 
 def _write(trained: Trained, directory: Path) -> None:

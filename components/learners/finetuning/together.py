@@ -110,7 +110,9 @@ def _trainings(
     of_tasks = [fits_of(single, settings, list(product(budgets[single.task][::-1], common))) for single in singles]
     for fits in zip(*of_tasks, strict=True):
         key = f"together-{fingerprint(members=[fit.key for fit in fits], temperature=job.temperature)}"
-        yield tuple(replace(fit, key=key, temperature=job.temperature) for fit in fits)
+        yield tuple(
+            replace(fit, key=key, temperature=job.temperature, number=number) for number, fit in enumerate(fits)
+        )
 
 
 def share(job: ShareJob) -> Path:

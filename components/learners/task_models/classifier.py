@@ -233,7 +233,7 @@ class TextClassifier(TaskClassifier):
 
     def encode(self, rows: Sequence[Fields]) -> list[Encoded]:
         """The piece ids of N rows, as the encoder reads them."""
-        return self.model.task.encode(rows, self.tokenizer, self.encoder, self.settings)
+        return self.model.encode(rows, self.tokenizer)
 
     def write(self, directory: Path, *, family: str, tokenizer: Path) -> None:
         """Write the files of a classifier. `family`: of the encoder; `tokenizer`: folder of its tokenizer."""

@@ -72,6 +72,14 @@ class FixedNorm(nn.Module):
 class BatchNorm(nn.BatchNorm1d):
     """Batch normalisation; a batch of one sequence, which has no variance, is normalised by the running statistics."""
 
+    running_mean: Tensor
+    running_var: Tensor
+
+    def fit(self, features: Tensor) -> None:
+        """Set the running statistics from (N, F) features."""
+        self.running_mean.copy_(features.mean(0))
+        self.running_var.copy_(features.var(0, correction=0))
+
     def forward(self, features: Tensor) -> Tensor:
         """(S, F) -> (S, F)."""
         if self.training and len(features) == 1:
@@ -97,7 +105,7 @@ def scaled_blocks(head: nn.Module) -> list[int]:
 def affine_of(norm: nn.Module) -> tuple[Tensor, Tensor] | None:
     """Scale (F,) and offset (F,), float64, of a normalisation in evaluation; None if it changes nothing, or is no
     affine map."""
-    if isinstance(norm, BatchNorm) and norm.running_mean is not None and norm.running_var is not None:
+    if isinstance(norm, BatchNorm):
         scale = norm.weight.detach().double() / (norm.running_var.double() + norm.eps).sqrt()
         return scale, norm.bias.detach().double() - norm.running_mean.double() * scale
     if not isinstance(norm, FixedNorm) or norm.unit > 0:
@@ -164,6 +172,9 @@ def shape_of(settings: FinetuneSettings) -> dict[str, Any]:
 class TextHead(Head):
     """Normalisation, dropout, linear layer; with `hidden`, a ReLU layer in between (Howard and Ruder 2018, 3.3)."""
 
+    #: Whether it has an output for each unit of a sequence.
+    reads_units: ClassVar[bool] = False
+
     def __init__(
         self,
         features: int,
@@ -176,7 +187,6 @@ class TextHead(Head):
         super().__init__()
         before_first, before_last = dropout if isinstance(dropout, tuple) else (dropout, dropout)
         self.norm = make_norm(norm, features)
-        self.chooses_norm = norm == "auto"
         self.dropout = nn.Dropout(before_first)
         self.hidden: nn.Module = nn.Identity()
         if hidden:
@@ -189,22 +199,8 @@ class TextHead(Head):
         return cls(features, outputs, **shape_of(settings))
 
     def fit_norm(self, vectors: Tensor) -> None:
-        if isinstance(self.norm, FixedNorm):
+        if isinstance(self.norm, FixedNorm | BatchNorm):
             self.norm.fit(vectors)
-        elif isinstance(self.norm, BatchNorm) and isinstance(self.norm.running_mean, Tensor):
-            assert self.norm.running_var is not None
-            self.norm.running_mean.copy_(vectors.mean(0))
-            self.norm.running_var.copy_(vectors.var(0, correction=0))
-
-    @property
-    def norm_kinds(self) -> list[Statistics]:
-        """The normalisations among which `head_norm: auto` chooses, the first at a tie; empty for other settings."""
-        return ["length", "block", "fixed"] if self.chooses_norm else []
-
-    def set_norm(self, kind: Statistics) -> None:
-        """Choose the normalisation that `fit_norm` fits; only with `head_norm: auto`."""
-        assert isinstance(self.norm, FixedNorm)
-        self.norm.kind = kind
 
     def set_blocks(self, widths: Sequence[int]) -> None:
         """Set the widths of the blocks of features: pooled layers, and parts of a pair."""
@@ -214,8 +210,9 @@ class TextHead(Head):
 
     @property
     def is_linear(self) -> bool:
-        """Whether the head is a normalisation and a linear layer, so that its optimum can be computed by L-BFGS."""
-        return isinstance(self.hidden, nn.Identity)
+        """Whether the head is a normalisation and a linear layer, so that its optimum can be computed by L-BFGS. The
+        units of all rows together would need too much memory."""
+        return isinstance(self.hidden, nn.Identity) and not self.reads_units
 
     def penalty_of(self, strength: float, targets: Sequence[NDArray[np.float64]]) -> float:
         """The `penalty` with which `loss`, a mean over N rows, has the minimum of scikit-learn's estimators on them:
@@ -229,8 +226,12 @@ class TextHead(Head):
         return loss + self.penalty / 2 * self.output.weight.square().sum()
 
     def forward(self, features: Tensor, batch: Batch | None = None) -> Tensor:
-        """(S, F) -> (S, C)."""
-        return self.output(self.hidden(self.dropout(self.norm(features))))
+        """(S, F) -> (S, C), or (S, U, F) -> (S, U, C), 0 at padding."""
+        if not self.reads_units:
+            return self.output(self.hidden(self.dropout(self.norm(features))))
+        assert batch is not None, "this head reads units"
+        units = Inside.of(batch["unit_lengths"], features.shape[1])
+        return units.put(self.output(self.hidden(self.dropout(self.norm(units.take(features))))))
 
 
 class ImitatingHead(TextHead):

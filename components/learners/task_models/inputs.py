@@ -45,15 +45,12 @@ def encode_sequences(
     pieces_of = dict(zip(texts, cut_texts(texts, tokenizer, most=most), strict=True))
     alone, pair = (most - len(special) for special in (encoder.special_tokens([]), encoder.pair_tokens([], [])[0]))
 
-    def sequence(first: Ids, second: Ids | None = None) -> tuple[Ids, Ids]:
-        if second is not None:
-            return encoder.pair_tokens(*shortened(first, second, pair))
-        pieces = encoder.special_tokens(first[: max(1, alone)])
-        return pieces, [0] * len(pieces)
-
     def encoded(row: Sequence[tuple[str, ...]]) -> Encoded:
-        sequences = [sequence(*map(pieces_of.__getitem__, texts)) for texts in row]
-        return Encoded.of_texts(*zip(*sequences, strict=True))
+        parts = [list(map(pieces_of.__getitem__, texts)) for texts in row]
+        if len(parts[0]) == 1:
+            return Encoded.of_texts([encoder.special_tokens(first[: max(1, alone)]) for (first,) in parts])
+        pairs = [encoder.pair_tokens(*shortened(first, second, pair)) for first, second in parts]
+        return Encoded.of_texts(*zip(*pairs, strict=True))
 
     return list(map(encoded, rows))
 

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from components.core.errors import ConfigError
+from components.data.tasks.data import Fields
 from components.learners.task_models.base import Encoded, Task, refuse_settings
 from components.learners.task_models.heads import TextHead
 from components.learners.task_models.inputs import WindowPooling
@@ -19,6 +20,7 @@ from components.learners.task_models.sampler import collate
 from components.models.base import Batch, Carry, LanguageModel, Losses, count_tensor
 from components.models.layers.host import move, on_host, to_device
 from components.settings.finetune import FinetuneSettings
+from components.tokenization import Tokenizer
 from components.tokenization.special import UNK
 
 #: Maximum number of pieces of a batch in prediction, padding included.
@@ -77,6 +79,10 @@ class TaskModel(nn.Module):
     @property
     def device(self) -> torch.device:
         return next(self.parameters()).device
+
+    def encode(self, rows: Sequence[Fields], tokenizer: Tokenizer) -> list[Encoded]:
+        """N rows as piece ids."""
+        return self.task.encode(rows, tokenizer, self.encoder, self.settings)
 
     def above(self, kept: Tensor, rows: Tensor) -> Tensor:
         """Inputs of the head from the features of a frozen encoder, (S, F), (S, U, F) or (B, F), and the `rows` of the

@@ -32,7 +32,7 @@ from components.data.tasks.data import Answer
 from components.learners.task_models.base import Encoded
 from components.learners.task_models.features import FeatureTable, Vectors, grouped
 from components.learners.task_models.inference_weights import converted
-from components.learners.task_models.model import PREDICT_PIECES, TaskModel, batches_by_length
+from components.learners.task_models.model import TaskModel, batches_by_length
 from components.learners.task_models.sampler import collate, longest, pad
 from components.models.base import Batch, LanguageModel
 from components.models.bidirectional import BidirectionalModel
@@ -44,6 +44,9 @@ from components.training.precision import Precision, has_bf16
 STEPS = ((32, 4), (64, 8), (128, 16), (256, 32), (512, 64), (math.inf, 128))
 #: Pieces of a batch on a processor, padding included. More are hardly faster, and one text costs as much as a batch.
 PIECES = 128
+#: Pieces of a batch of word vectors. A word of several rows is composed of its n-grams once; larger batches exceed the
+#: cache.
+STATIC_PIECES = 16_384
 #: Rows of a batch of a recurrent model on a processor, which reads its weights once per position of a batch.
 RECURRENT_ROWS = 16
 #: Pieces of a batch on a GPU, and maximum for recurrent models.
@@ -175,7 +178,7 @@ class Predictor:
     def rows_of(self, length: int) -> int:
         """Number of rows of a batch of this length: a power of two."""
         cpu = self.model.device.type == "cpu"
-        pieces = PREDICT_PIECES if self._static else PIECES if cpu and not self._recurrent else CUDA_PIECES
+        pieces = STATIC_PIECES if self._static else PIECES if cpu and not self._recurrent else CUDA_PIECES
         rows = 1 << max(0, (pieces // length).bit_length() - 1)
         return min(rows, RECURRENT_ROWS) if self._recurrent and cpu else rows
 
@@ -207,11 +210,6 @@ def decided(parts: Sequence[tuple[Predictor, FeatureTable]], answer: OfOutputs) 
         mean = torch.stack(outputs).mean(0) if len(outputs) > 1 else outputs[0]
         results |= zip(rows.tolist(), answer(mean, batches[0]), strict=True)
     return [results[row] for row in range(len(table))]
-
-
-def extract(model: TaskModel, encoded: Sequence[Encoded], *, precision: Precision = "float32") -> FeatureTable:
-    """The features of N rows by the current encoder, as in prediction."""
-    return Predictor(model, precision=precision).table(encoded)
 
 
 def sentence_vectors(encoder: LanguageModel, encoded: Sequence[Encoded]) -> list[Vectors]:

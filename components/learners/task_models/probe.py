@@ -7,6 +7,7 @@ from typing import Any, NamedTuple, Self
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from components.data.tasks.data import Target, one_hot
@@ -14,6 +15,7 @@ from components.learners.task_models.features import FeatureTable
 from components.learners.task_models.heads import (
     ClassificationHead,
     ClassWeight,
+    FixedNorm,
     Head,
     LabelHead,
     Statistics,
@@ -74,7 +76,8 @@ def solve_head(head: TextHead, *, rows: HeadRows, candidate: HeadCandidate, step
     if isinstance(head, LabelHead):
         head.weigh(candidate.weight, rows.targets)
     if candidate.norm is not None:
-        head.set_norm(candidate.norm)
+        assert isinstance(head.norm, FixedNorm)
+        head.norm.kind = candidate.norm
     head.fit_norm(rows.table.matrix())
     head.penalty = head.penalty_of(candidate.penalty, rows.targets)
     if isinstance(head, ClassificationHead):
@@ -149,13 +152,11 @@ class FeatureSampler(EpochSampler):
         # No tokens are encoded; a row counts as one.
         sizes = np.ones(len(table), dtype=np.int64)
         longest = table.longest if table.of_units else None
-        super().__init__(longest, sizes=sizes, batch_size=batch_size, seed=seed, purpose="features")
-        self.table, self.targets = table, targets
+        super().__init__(targets, longest, sizes=sizes, batch_size=batch_size, seed=seed, purpose="features")
+        self.table = table
 
-    def batch(self, step: int, rank: int = 0, world: int = 1) -> Batch:
-        """The batch of a step, or the part of it on one rank."""
-        rows = self.rows(step)[rank::world]
-        return self.table.batch(rows, [self.targets[row] for row in rows])
+    def inputs(self, step: int, rows: NDArray[np.int64]) -> Batch:
+        return self.table.batch(rows)
 
 
 def train_head(head: Head, *, rows: HeadRows, settings: Training, steps: int, seed: int) -> None:

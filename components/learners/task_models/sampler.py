@@ -10,6 +10,7 @@ offsets                 (S, U, 2) padded with -1, only if there are any
 targets, target_lengths (B, X) padded with nan, and (B,); only if targets are known
 """
 
+from abc import abstractmethod
 from collections.abc import Sequence
 
 import numpy as np
@@ -101,15 +102,23 @@ class EpochSampler(Sampler):
     weight them more.
 
     Args:
+        targets: N targets.
         lengths: (N,) length of each row's longest sequence; None: rows need no padding, so they are not sorted, and the
             last batch of an epoch may be smaller.
         sizes: (N,) tokens of each row.
     """
 
     def __init__(
-        self, lengths: NDArray[np.int64] | None, *, sizes: NDArray[np.int64], batch_size: int, seed: int, purpose: str
+        self,
+        targets: Sequence[Target],
+        lengths: NDArray[np.int64] | None,
+        *,
+        sizes: NDArray[np.int64],
+        batch_size: int,
+        seed: int,
+        purpose: str,
     ) -> None:
-        self.lengths, self.sizes = lengths, sizes
+        self.targets, self.lengths, self.sizes = targets, lengths, sizes
         self.batch_size, self.seed, self.purpose = batch_size, seed, purpose
         self.epoch_steps = -(-len(sizes) // batch_size)
         #: Current epoch: index, and batches.
@@ -120,6 +129,15 @@ class EpochSampler(Sampler):
         if self._epoch[0] != epoch:
             self._epoch = epoch, self._batches(counter_rng(self.seed, self.purpose, epoch))
         return self._epoch[1][index]
+
+    @abstractmethod
+    def inputs(self, step: int, rows: NDArray[np.int64]) -> Batch:
+        """The batch of some rows of a step, without targets."""
+
+    def batch(self, step: int, rank: int = 0, world: int = 1) -> Batch:
+        """The batch of a step, or the part of it on one rank."""
+        rows = self.rows(step)[rank::world]
+        return self.inputs(step, rows) | target_batch([self.targets[row] for row in rows])
 
     def tokens(self, step: int) -> int:
         return int(self.sizes[self.rows(step)].sum())
@@ -154,15 +172,11 @@ class ExampleSampler(EpochSampler):
         pieces = np.asarray(
             [sum(sorted(map(len, row.pieces), reverse=True)[:windows]) for row in encoded], dtype=np.int64
         )
-        super().__init__(longest(encoded), sizes=pieces, batch_size=batch_size, seed=seed, purpose="examples")
-        self.encoded = encoded
-        self.targets = targets
-        self.windows = windows
+        super().__init__(targets, longest(encoded), sizes=pieces, batch_size=batch_size, seed=seed, purpose="examples")
+        self.encoded, self.windows = encoded, windows
 
-    def batch(self, step: int, rank: int = 0, world: int = 1) -> Batch:
-        rows = self.rows(step)[rank::world]
-        encoded = [self._learned(step, int(row)) for row in rows]
-        return collate(encoded, [self.targets[row] for row in rows])
+    def inputs(self, step: int, rows: NDArray[np.int64]) -> Batch:
+        return collate([self._learned(step, int(row)) for row in rows])
 
     def _learned(self, step: int, row: int) -> Encoded:
         result = self.encoded[row]

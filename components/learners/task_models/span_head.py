@@ -20,7 +20,7 @@ from torch import Tensor, nn
 
 from components.data.scoring.answers import NEVER, apply_threshold, best_threshold, refused
 from components.learners.task_models.heads import TextHead, shape_of
-from components.learners.task_models.pooling import Inside, mask
+from components.learners.task_models.pooling import mask
 from components.models.base import Batch
 from components.models.layers.host import move, on_host
 from components.settings.finetune import FinetuneSettings
@@ -40,6 +40,7 @@ class Answering(TextHead):
         settings: normalisation, dropout and hidden layer of `TextHead`.
     """
 
+    reads_units = True
     threshold: Tensor
 
     def __init__(self, features: int, settings: FinetuneSettings) -> None:
@@ -47,17 +48,6 @@ class Answering(TextHead):
         self.longest = LONGEST_ANSWER
         # Added to the score of no answer; fitted on dev and stored with the weights.
         self.register_buffer("threshold", torch.zeros(()))
-
-    @property
-    def is_linear(self) -> bool:
-        """False: the units of all rows together need too much memory for a closed-form fit."""
-        return False
-
-    def forward(self, features: Tensor, batch: Batch | None = None) -> Tensor:
-        """(S, U, F) -> scores of starts and ends (S, U, 2), 0 at padding."""
-        assert batch is not None, "this head reads units"
-        units = Inside.of(batch["unit_lengths"], features.shape[1])
-        return units.put(super().forward(units.take(features)))
 
     def loss(self, outputs: Tensor, batch: Batch) -> Tensor:
         """Cross entropy of start and end for the first reference of each row, averaged over sequences."""

@@ -41,6 +41,7 @@ class Tagger(ImitatingHead):
         settings: `tagger`, and the head's normalisation, dropout and (without LSTM) hidden layer.
     """
 
+    reads_units = True
     _start: Tensor
     _step: Tensor
     _end: Tensor
@@ -61,17 +62,12 @@ class Tagger(ImitatingHead):
             # Derived from the labels, therefore not stored.
             self.register_buffer(f"_{name}", scores, persistent=False)
 
-    @property
-    def is_linear(self) -> bool:
-        """False: the units of all rows together need too much memory for a closed-form fit."""
-        return False
-
     def forward(self, features: Tensor, batch: Batch | None = None) -> Tensor:
         """(S, U, F) -> scores (S, U, C), 0 at padding; the LSTM reads the windows of a row as one sequence."""
+        if self.lstm is None:
+            return super().forward(features, batch)
         assert batch is not None, "a tagger reads units"
         units = Inside.of(batch["unit_lengths"], features.shape[1])
-        if self.lstm is None:
-            return units.put(super().forward(units.take(features)))
         x_SUF = self.drop_words(units.put(self.norm(units.take(features))))
         x_SUH = self._locked(self._recurrent(self._locked(x_SUF), batch["unit_lengths"], batch["rows"]))
         return units.put(self.output(units.take(x_SUH)))

@@ -17,9 +17,8 @@ from components.data.tasks.data import Target
 from components.learners.task_models.base import Encoded, Task
 from components.learners.task_models.heads import precise
 from components.learners.task_models.model import TaskModel
-from components.learners.task_models.sampler import collate
+from components.learners.task_models.sampler import ExampleSampler
 from components.learners.ways.base import Learned, Objective, Way
-from components.models.base import Batch
 from components.settings import contrastive
 from components.settings.finetune import FinetuneSettings
 from components.settings.training import Training
@@ -103,7 +102,7 @@ def pair_loss(vectors: Tensor, targets: Tensor) -> Tensor:
         return means.sum() / (sizes > 0).sum().clamp(min=1)
 
 
-class ContrastiveSampler(Sampler):
+class ContrastiveSampler(ExampleSampler):
     """The same number of rows of each class in every step; if there are too many classes for two rows each, the classes
     take turns.
 
@@ -112,9 +111,7 @@ class ContrastiveSampler(Sampler):
     labels to a class of its own. A row that is due twice in a step is in its batch once."""
 
     def __init__(self, encoded: Sequence[Encoded], targets: Sequence[Target], *, rows: int, seed: int) -> None:
-        self.encoded, self.targets = encoded, targets
-        self.seed = seed
-        self.sizes = np.asarray([sum(map(len, row.pieces)) for row in encoded], dtype=np.int64)
+        super().__init__(encoded, targets, batch_size=rows, seed=seed)
         given = sorted({int(label) for target in targets for label in target})
         self.classes = [np.flatnonzero([label in target for target in targets]) for label in given]
         if (none := np.flatnonzero([len(target) == 0 for target in targets])).size:
@@ -134,14 +131,6 @@ class ContrastiveSampler(Sampler):
             order = self._order(f"rows {chosen}", cycle, len(members))
             result.append(members[order[position * self.depth : (position + 1) * self.depth]])
         return np.unique(np.concatenate(result))
-
-    def batch(self, step: int, rank: int = 0, world: int = 1) -> Batch:
-        """The batch of a step, or the part of it on one rank."""
-        rows = self.rows(step)[rank::world]
-        return collate([self.encoded[row] for row in rows], [self.targets[row] for row in rows])
-
-    def tokens(self, step: int) -> int:
-        return int(self.sizes[self.rows(step)].sum())
 
     def _order(self, purpose: str, cycle: int, size: int) -> NDArray[np.int64]:
         return counter_rng(self.seed, purpose, cycle).permutation(size)

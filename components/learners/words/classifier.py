@@ -144,25 +144,20 @@ class LinearClassifier(WordsClassifier):
         return answers, counts, np.asarray(sketches, dtype=np.float32)
 
 
+def write_words(model: Stored, path: Path, *, kind: str, labels: Sequence[str]) -> None:
+    """Write the files of a classifier."""
+    config = {"form": FORM, "kind": kind}
+    (path / "config.json").write_text(json.dumps(config, indent=1, sort_keys=True) + "\n")
+    (path / "labels.json").write_text(json.dumps(list(labels), ensure_ascii=False, indent=1) + "\n")
+    write_model(model, path)
+
+
 def save_words(
-    directory: Path,
-    *,
-    models: Sequence[Stored],
-    kind: str,
-    labels: Sequence[str],
-    facts: dict[str, Any],
-    beside: Callable[[Path], None] = lambda folder: None,
+    directory: Path, *, models: Sequence[Stored], kind: str, labels: Sequence[str], facts: dict[str, Any]
 ) -> None:
     """Write words models, of which several are averaged, as a directory, which may be part of another draft. `facts`:
-    of the manifest; `beside`: as of `save_members`."""
-
-    def write(model: Stored, path: Path) -> None:
-        config = {"form": FORM, "kind": kind}
-        (path / "config.json").write_text(json.dumps(config, indent=1, sort_keys=True) + "\n")
-        (path / "labels.json").write_text(json.dumps(list(labels), ensure_ascii=False, indent=1) + "\n")
-        write_model(model, path)
-
-    save_members(directory, [partial(write, model) for model in models], facts=facts, beside=beside)
+    of the manifest."""
+    save_members(directory, [partial(write_words, model, kind=kind, labels=labels) for model in models], facts=facts)
 
 
 def load_words(directory: Path) -> WordsClassifier:
