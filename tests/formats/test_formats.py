@@ -299,12 +299,14 @@ def test_a_line_of_csv_has_a_limit(tmp_path):
         list(open_rows(path).rows)
 
 
-def test_an_escape_stands_before_quotes_and_itself_only():
-    text = '"a \\"b\\" \\\\","",C:\\new\n"two\nl\\"i",x\n'
+def test_an_escape_stands_in_quoted_fields_before_quotes_and_itself_only():
+    text = '5\\" pipe,"a \\"b\\" \\\\","",c\\",C:\\\\new\n"two\n'
     dialect = Dialect(escape="\\")
-    assert [row for _, row, _ in strict_rows(dialect.lines([text]), dialect)] == [
-        ['a "b" \\', "", "C:\\new"],
-        ['two\nl"i', "x"],
+    # The last field goes on in the next part.
+    lines = dialect.lines([text, 'l\\"i\\n",x\\"\n'])
+    assert [row for _, row, _ in strict_rows(lines, dialect)] == [
+        ['5\\" pipe', 'a "b" \\', "", 'c\\"', "C:\\\\new"],
+        ['two\nl"i\\n', 'x\\"'],
     ]
 
 

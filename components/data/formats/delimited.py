@@ -58,15 +58,32 @@ class Dialect:
 
     def lines(self, texts: Iterable[str]) -> Iterator[str]:
         """The lines of consecutive parts of a text, of whole lines, as readers of the module csv take them: an escape
-        that stands before no quote or escape is one of the text, and a carriage return that ends no line ends no row.
-        """
-        escape = re.escape(self.escape)
-        pair = re.compile(f"{escape}([{escape}{re.escape(self.quote)}])?") if escape else None
+        that stands before no quote or escape, or in no quoted field, is one of the text, and a carriage return that
+        ends no line ends no row."""
+        if self.escape:
+            texts = self._escaped(texts)
         for text in texts:
-            text = _LONE.sub(_RETURN, text.replace(_PLACE, _ITSELF))
-            if pair is not None:
-                text = pair.sub(lambda match: match[0] if match[1] else self.escape * 2, text)
-            yield from io.StringIO(text, newline="\n")
+            yield from io.StringIO(_LONE.sub(_RETURN, text.replace(_PLACE, _ITSELF)), newline="\n")
+
+    def _escaped(self, texts: Iterable[str]) -> Iterator[str]:
+        """Texts in which an escape that is one of the text is doubled."""
+        escape, quote = re.escape(self.escape), re.escape(self.quote)
+        field = re.compile(
+            rf"(?:^|(?<={re.escape(self.delimiter)}))({quote}[^{quote}{escape}]*(?:(?:{escape}.|{quote}{quote})"
+            rf"[^{quote}{escape}]*)*)({quote}?)|{escape}",
+            re.MULTILINE | re.DOTALL,
+        )
+        pair, is_open = re.compile(f"{escape}([{escape}{quote}])?"), False
+
+        def changed(match: re.Match[str]) -> str:
+            nonlocal is_open
+            is_open = bool(match[1]) and not match[2]
+            return pair.sub(lambda each: each[0] if each[1] else self.escape * 2, match[0])
+
+        for text in texts:
+            # A field that the part before has begun goes on.
+            begun = self.quote * is_open
+            yield field.sub(changed, begun + text)[len(begun) :]
 
     def described(self) -> str:
         names = {",": "comma", ";": "semicolon", "\t": "tab", "|": "vertical bar"}
