@@ -130,6 +130,12 @@ REFUSED: list[tuple[str, dict[str, str], dict[str, Any], str]] = [
     ),
     (
         "multilabel",
+        same(lines({"text": "x", "rude": [], "kind": []})),
+        {"labels": ["rude", "kind"], "overlap": "report"},
+        r"line 1: column 'rude' holds \[\]; a column of labels holds 0 or 1",
+    ),
+    (
+        "multilabel",
         FLAGS | {"train.csv": "text,rude,kind\nx,0,0\n"},
         OF_FLAGS,
         r"train\.csv: no row has a label; check data\.tasks\.things\.label",

@@ -42,7 +42,7 @@ def read_multilabel(name: str, source: TaskSource) -> Examples:
     vectors = source.labels is None and are_vectors(record.values[1] for _, record in records)
     for split, record in records:
         fields = filled_all(record, (source.text,), ("text",))
-        target = row_labels(record.values[1:], source, record.origin, vectors=vectors) or ()
+        target = row_labels(record.values[1:], source, record.origin, vectors=vectors)
         rows.setdefault(split, []).append(Row(fields, target, record.origin))
     seen = {label for row in rows.get("train", []) for label in row.target}
     if not seen:

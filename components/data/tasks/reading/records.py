@@ -277,11 +277,8 @@ def label_of(value: Any, column: str, where: object) -> str:
     return label_text(text)
 
 
-def row_labels(
-    values: Sequence[Any], source: TaskSource, where: object, *, vectors: bool = False
-) -> tuple[str, ...] | None:
-    """The labels in the label columns of a row, each once, sorted; None: the columns are empty. Of several labels, an
-    empty text or list is none of them.
+def row_labels(values: Sequence[Any], source: TaskSource, where: object, *, vectors: bool = False) -> tuple[str, ...]:
+    """The labels in the label columns of a row of several labels, each once, sorted. An empty text is none.
 
     Args:
         vectors: whether labels are vectors of 0 and 1 (`are_vectors`).
@@ -289,22 +286,18 @@ def row_labels(
     Raises:
         DataError: as `label_of`; a column of one label holds other values than 0 and 1.
     """
-    value, names = values[0], list[str]()
+    names = list[str]()
     if source.labels is not None:
-        if all(map(is_blank, values)):
-            return None
         for column, flag in zip(source.labels, values, strict=True):
             if (has_label := flag_of(flag)) is None:
                 raise DataError(f"column {column!r} holds {flag!r}; a column of labels holds 0 or 1", where=where)
             names += [column] * has_label
-    elif not source.several:
-        return None if is_blank(value) else (label_of(value, source.label, where),)
-    elif vectors and (positions := positions_in(value)) is not None:
+    elif vectors and (positions := positions_in(values[0])) is not None:
         names = positions
-    elif (listed := labels_in(value)) is not None:
+    elif (listed := labels_in(values[0])) is not None:
         names = [label_of(each, source.label, where) for each in listed]
     else:
-        parts = split_labels(as_text(value, where) or "", source.label_separator)
+        parts = split_labels(as_text(values[0], where) or "", source.label_separator)
         names = [name for part in parts if (name := label_text(part))]
     return tuple(sorted(set(names)))
 
