@@ -180,7 +180,7 @@ class Monitor:
         append(self._file, **masked_json(event))
 
     def _tags(self) -> dict[str, str]:
-        user, _, host = who().partition("@")
+        user, _, host = who().rpartition("@")
         tags = {"params": self._pipeline, "host": host, "user": user}
         if flow_run.identifier():
             tags |= {"prefect_run": self.name, "prefect_url": f"{page()}/runs/flow-run/{self.id}"}

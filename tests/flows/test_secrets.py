@@ -1,6 +1,7 @@
 """A secret in every setting that can hold one is in no file, run or message of a retraining."""
 
 import json
+import socket
 from pathlib import Path
 
 import pytest
@@ -61,6 +62,12 @@ def test_the_records_of_a_retraining(root, capfd):
     shown = "".join(capfd.readouterr())
     assert "MLflow has not received all runs of this retraining" in shown
     assert SECRET not in shown + str(caught.value) + masked_yaml((root / "params.yaml").read_text())
+
+
+def test_a_user_of_a_domain_is_named_in_full(root, monkeypatch):
+    monkeypatch.setenv("LOGNAME", "ann@lab")
+    tags = Monitor(root / "params.yaml", root=root)._tags()
+    assert (tags["user"], tags["host"]) == ("ann@lab", socket.gethostname())
 
 
 def test_the_files_of_dvc_and_the_printed_settings(root):
