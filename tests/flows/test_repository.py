@@ -12,6 +12,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from components.cli.onboarding.repository import make_project
 from components.core.errors import ConfigError
 from flows.repository import active_run, find_root, locked, pipeline_of, release_dvc_locks
 
@@ -138,6 +139,16 @@ def test_a_run_makes_the_repository_and_its_first_commit(written, capfd):
     files = subprocess.run(["git", "ls-files"], capture_output=True, text=True, check=True).stdout.split()
     assert {"params.yaml", "dvc.yaml", ".gitignore", ".dvc/config"} <= {*files}
     assert not any(name.startswith("data/") for name in files)
+
+
+def test_without_a_git_that_makes_repositories_dvc_uses_none(written, monkeypatch):
+    broken = written / "bin" / "git"
+    broken.parent.mkdir()
+    broken.write_text("#!/bin/sh\nexit 1\n")
+    broken.chmod(0o700)
+    monkeypatch.setenv("PATH", str(broken.parent))
+    assert make_project(written) == []
+    assert "no_scm = true" in (written / ".dvc" / "config").read_text()
 
 
 def test_code_outside_of_the_repository_that_has_changed_is_a_reason(tmp_path, monkeypatch):

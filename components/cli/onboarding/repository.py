@@ -4,7 +4,6 @@ Every run imports this module, which reads no data.
 """
 
 import os
-import shutil
 from pathlib import Path
 from typing import Final
 
@@ -51,10 +50,11 @@ def make_project(folder: Path) -> list[str]:
     if not os.access(folder, os.W_OK | os.X_OK):
         raise ConfigError(f"{folder.resolve()}: cannot be written; copy the project to a folder of your own")
     made = []
-    if git(folder, "rev-parse") is None and git(folder, "init", "-q") is not None:
+    has_git = git(folder, "rev-parse") is not None
+    if not has_git and (has_git := git(folder, "init", "-q") is not None):
         made.append("a git repository")
     (folder / ".dvc").mkdir()
-    config = _DVC.format(no_scm="" if shutil.which("git") else "\n    no_scm = true")
+    config = _DVC.format(no_scm="" if has_git else "\n    no_scm = true")
     write_atomic(folder / ".dvc" / "config", config)
     write_atomic(folder / ".dvc" / ".gitignore", "/config.local\n/tmp\n/cache\n")
     for name, wanted in ((".gitignore", _GITIGNORE), (".dvcignore", _DVCIGNORE)):
