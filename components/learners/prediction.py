@@ -287,7 +287,7 @@ def parsed_rows(
         for name, column in columns.items():
             kind, lists = schema.field(column).type, task_io.inputs[name] == "texts"
             of_lists = lists and (pa.types.is_list(kind) or pa.types.is_large_list(kind))
-            if str(kind.value_type if of_lists else kind) not in TEXTS:
+            if str(kind.value_type if of_lists or pa.types.is_dictionary(kind) else kind) not in TEXTS:
                 expected = "a list of texts" if lists else "text"
                 raise DataError(f"{path}: column {column!r} is {kind}, expected {expected}")
     for where, row in table.rows:

@@ -7,6 +7,8 @@ import shutil
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from components.core.errors import ConfigError, DataError, RegistryError
@@ -113,6 +115,8 @@ def test_bad_rows_of_a_file_are_left_out(tmp_path):
     file = tmp_path / "batch.jsonl"
     file.write_text('{"text": "a"}\n{"text": 5}\n{"text": ""}\nnot json\n{"other": "b"}\n{"text": "c"}\n')
     assert read_inputs(file, kind="classification") == [("a",), ("c",)]
+    pq.write_table(pa.table({"text": pa.array(["a", "b", "a"]).dictionary_encode()}), tmp_path / "batch.parquet")
+    assert read_inputs(tmp_path / "batch.parquet", kind="classification") == [("a",), ("b",), ("a",)]
     for name, content, message in (
         ("none.jsonl", '{"text": ""}\n', "no row has the task's input"),
         ("batch.csv", "body\na\n", "has no column 'text'; found: body"),
