@@ -50,11 +50,11 @@ def make_project(folder: Path) -> list[str]:
     if not os.access(folder, os.W_OK | os.X_OK):
         raise ConfigError(f"{folder.resolve()}: cannot be written; copy the project to a folder of your own")
     made = []
-    has_git = git(folder, "rev-parse") is not None
-    if not has_git and (has_git := git(folder, "init", "-q") is not None):
+    no_scm = git(folder, "rev-parse") is None
+    if no_scm and not (no_scm := git(folder, "init", "-q") is None):
         made.append("a git repository")
     (folder / ".dvc").mkdir()
-    config = _DVC.format(no_scm="" if has_git else "\n    no_scm = true")
+    config = _DVC.format(no_scm="\n    no_scm = true" * no_scm)
     write_atomic(folder / ".dvc" / "config", config)
     write_atomic(folder / ".dvc" / ".gitignore", "/config.local\n/tmp\n/cache\n")
     for name, wanted in ((".gitignore", _GITIGNORE), (".dvcignore", _DVCIGNORE)):
