@@ -138,7 +138,8 @@ def _entries(
     for row in rows:
         in_data[row.digest].append(row)
     for each in answers:
-        grouped[digest_of(each.fields)].append(replace(each, labels=_as_in_data(each.labels, labels)))
+        names = tuple(_as_in_data(name, labels) for name in each.labels)
+        grouped[digest_of(each.fields)].append(replace(each, labels=names))
 
     def conflict(message: str, *, refused: int = 1, is_new: bool = False) -> None:
         result.conflicts.append(Conflict(message, is_new, bool(resolve) and not is_new))
@@ -182,10 +183,10 @@ def _entries(
         }
 
 
-def _as_in_data(names: Names, labels: Sequence[str]) -> Names:
-    """Each label as that of the data that is the same number, as 1 for 1.0."""
-    same = {name: (other for other in labels if merged_numbers((other, name))) for name in names}
-    return tuple(name if name in labels else next(same[name], name) for name in names)
+def _as_in_data(label: str, labels: Sequence[str]) -> str:
+    """The label of the data that is the same number, as 1 for 1.0; else the label itself."""
+    same = (name for name in labels if merged_numbers((name, label)))
+    return label if label in labels else next(same, label)
 
 
 def read_answers(path: Path, source: TaskSource, *, by: str = "") -> tuple[list[Answer], int]:

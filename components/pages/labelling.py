@@ -102,7 +102,6 @@ class Labelling:
         """A session that is changed by one request at a time; what goes wrong is its problem."""
         with self._lock:
             session = self.session(task)
-            session.problem = ""
             try:
                 yield session
             except HeadstartError as error:
@@ -113,6 +112,7 @@ class Labelling:
         with self._changed(task) as session:
             if (shown := session.next) is None or shown.key != key:
                 return
+            session.problem = ""
             batch, given = "", None if labels is None else tuple(labels)
             if given is not None:
                 answers = [Answer(shown.fields, given)]
@@ -124,7 +124,7 @@ class Labelling:
         """Take back the last answer or skip of this session, and show its text again."""
         with self._changed(task) as session:
             if session.done:
-                last = session.done[-1]
+                last, session.problem = session.done[-1], ""
                 if last.batch:
                     undo(self._project.settings, task=task, batch=last.batch)
                 session.waiting.insert(0, session.done.pop().suggestion)

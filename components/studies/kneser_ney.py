@@ -11,7 +11,7 @@ D_3 (a >= 3) of a length come from its numbers n_i of n-grams with a = i:
 
     Y = n_1 / (n_1 + 2 n_2)        D_i = i - (i + 1) Y n_{i+1} / n_i
 
-A document is END w_1 ... w_T END; n-grams do not cross documents. A model takes about 150 bytes of memory a token.
+A document is END w_1 ... w_T END; n-grams do not cross documents. A model takes about 200 bytes of memory a token.
 """
 
 from typing import Any, Final
@@ -32,10 +32,11 @@ Pieces = NDArray[np.int64]
 
 def log_probs(pieces: Pieces, *, learned: Pieces, order: int, vocabulary: int) -> Floats:
     """Natural logarithms (T,) of the probability of every piece of documents, each followed by END, given the preceding
-    pieces of its document, by the n-grams of other documents (`learned`), each followed by END."""
+    pieces of its document, by the n-grams of other documents (`learned`), each followed by END; the last may be cut."""
     if not len(learned):
         raise DataError("there are no tokens to count; add text to the corpus")
-    stream = np.concatenate([[END], learned, pieces]).astype(np.int64)
+    # `learned` may be cut within a document.
+    stream = np.concatenate([[END], learned, [END], pieces]).astype(np.int64)
     at, size = np.arange(len(stream)), len(stream)
     ends = np.maximum.accumulate(np.where(stream == END, at, 0))
     # Length of the longest n-gram of a document that ends at each piece; only its first and last piece may be END.
@@ -56,12 +57,12 @@ def log_probs(pieces: Pieces, *, learned: Pieces, order: int, vocabulary: int) -
         discounts = np.asarray([0.0, *_discounts(np.bincount(np.minimum(values, 5), minlength=6)[1:5])])
         totals = np.bincount(before, weights=values, minlength=size)
         freed = np.bincount(before, weights=discounts[np.minimum(values, 3)], minlength=size)
-        asked = at[(at > len(learned)) & (usable >= length) & (totals[contexts] > 0)]
+        asked = at[(at > len(learned) + 1) & (usable >= length) & (totals[contexts] > 0)]
         left, context = adjusted[numbers[asked]], contexts[asked]
         higher = (left - discounts[np.minimum(left, 3)]) / totals[context]
         result[asked] = higher + freed[context] / totals[context] * result[asked]
         shorter, numbers = numbers, longer
-    return np.log(result[len(learned) + 1 :])
+    return np.log(result[len(learned) + 2 :])
 
 
 def _distinct(numbers: Pieces, places: Pieces) -> Pieces:

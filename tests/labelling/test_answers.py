@@ -243,6 +243,13 @@ def test_an_answer_names_the_label_of_the_data(project, label, written):
     assert labels(params)["one"] == written
 
 
+def test_every_label_of_an_answer_names_that_of_the_data(project):
+    params = project(test=None, kind="multilabel", label_separator=";")
+    Path("task/train.jsonl").write_text("".join(f'{{"text": "text {n}", "label": "{n};3"}}\n' for n in range(3)))
+    assert merge(params, [Answer(("one",), ("1.0", "2.0", "3"))]).added == 1
+    assert labels(params)["one"] == "1,2,3"
+
+
 def test_a_copy_of_data_at_an_address_takes_no_labels(project):
     params = project(path="imports/0123abcd/reviews")
     with pytest.raises(DataError, match="is a copy of data at an address, which every run renews"):

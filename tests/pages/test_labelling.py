@@ -108,6 +108,7 @@ def test_an_unknown_label_is_refused_unless_it_is_new(project):
     client = opened(project)
     page = send(client, "answer", label="metla")
     assert 'role="alert"' in page and "metla" in page and len(train(project)) == before
+    assert "metla" in send(client, "skip", key="of an earlier page") and "metla" in send(client, "undo")
     page = send(client, "new", label="colour")
     assert train(project)[-1]["label"] == "colour" and 'value="colour" data-key="2"' in page
 

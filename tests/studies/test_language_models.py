@@ -191,6 +191,13 @@ def test_equal_to_an_independent_implementation(order):
     np.testing.assert_allclose(actual, expected, rtol=1e-9)
 
 
+def test_a_cut_document_is_no_context_of_the_next_text():
+    held, learned = stream([[C, D], [A, B]]), stream([[A, B, C, D], [A, B]])[:-1]
+    actual = log_probs(held, learned=learned, order=3, vocabulary=6)
+    swapped = log_probs(stream([[A, B], [C, D]]), learned=learned, order=3, vocabulary=6)
+    np.testing.assert_allclose(actual, np.roll(swapped, 3), rtol=1e-12)
+
+
 def test_documents_shorter_than_the_longest_ngrams():
     learned, held = stream([[A], [B]]), stream([[A, B, C, D, A, B]])
     actual = log_probs(held, learned=learned, order=5, vocabulary=6)
