@@ -24,7 +24,7 @@ BUDGETS = {
     "headstart": 12_384,
     "interchange": 21_950,
     "labelling": 10_228,
-    "learners": 66_260,
+    "learners": 66_259,
     "models": 43_488,
     "pages": 12_603,
     "pipeline": 29_876,
