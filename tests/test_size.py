@@ -15,7 +15,7 @@ F_STRING = (getattr(tokenize, "FSTRING_START", -1), getattr(tokenize, "FSTRING_E
 #: Package -> largest number of tokens. Lower it in the commit that makes the package smaller.
 BUDGETS = {
     "builtin_data": 5_293,
-    "cli": 12_854,
+    "cli": 12_852,
     "cluster": 11_723,
     "core": 8_991,
     "data": 91_495,
@@ -23,21 +23,21 @@ BUDGETS = {
     "flows": 30_073,
     "headstart": 12_384,
     "interchange": 21_950,
-    "labelling": 10_228,
-    "learners": 66_290,
+    "labelling": 10_220,
+    "learners": 66_268,
     "models": 43_488,
-    "pages": 12_603,
+    "pages": 12_609,
     "pipeline": 29_876,
     "registry": 35_635,
     "reporting": 6_616,
     "serving": 17_866,
     "settings": 16_211,
-    "studies": 21_552,
+    "studies": 21_558,
     "tokenization": 22_861,
     "training": 31_168,
 }
 #: Largest number of tokens of the tests.
-TESTS = 486_959
+TESTS = 487_276
 
 
 def tokens(text: str) -> int:

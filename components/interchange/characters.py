@@ -76,11 +76,10 @@ def _converted(path: Path, direction: str, items: int) -> Restored:
     given = read_tensors([path])
     try:
         embedding, hidden = given["encoder.weight"].shape[-1], given["rnn.weight_hh_l0"].shape[-1]
+        layers = sum(name.startswith("rnn.weight_hh") for name in given)
+        settings = {"vocabulary": items, "embedding": embedding, "hidden": hidden, "layers": layers}
+        return restored("flair", settings, _rules(direction), given, file=f"{CHARACTERS}, or are another model's")
     except KeyError as error:
         raise ArtifactError(f"{path}: not a language model of flair") from error
-    layers = sum(name.startswith("rnn.weight_hh") for name in given)
-    settings = {"vocabulary": items, "embedding": embedding, "hidden": hidden, "layers": layers}
-    try:
-        return restored("flair", settings, _rules(direction), given, file=f"{CHARACTERS}, or are another model's")
     except ArtifactError as error:
         raise ArtifactError(f"{path}: {error}") from error

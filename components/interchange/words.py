@@ -66,19 +66,22 @@ def from_fastai(state: Mapping[str, Tensor], vocabulary: Sequence[str]) -> Fasta
     """
     # The encoder of a language model is the first part of a sequence, the decoder the second. The raw weights replace
     # the weights after DropConnect.
-    ordered = sorted(state, key=lambda name: name.endswith("_raw"))
-    given = {re.sub(r"^[01]\.|\bmodule\.|_raw$", "", name): state[name] for name in ordered}
+    given = {
+        re.sub(r"^[01]\.|\bmodule\.|_raw$", "", name): state[name]
+        for name in sorted(state, key=lambda name: name.endswith("_raw"))
+    }
     try:
         given = normalised(given, prefix="", copies=dict.fromkeys(_COPIES, "encoder.weight"))
-        if "encoder.weight" not in given or "rnns.0.weight_hh_l0" not in given:
+        table = given.get("encoder.weight")
+        if table is None or table.ndim != 2 or "rnns.0.weight_hh_l0" not in given:
             raise ArtifactError("there is no tensor 0.encoder.weight, or no LSTM")
-        settings = REGULARISATION | {
-            "vocabulary": len(given["encoder.weight"]),
-            "embedding": given["encoder.weight"].shape[-1],
+        sizes = {
+            "vocabulary": len(table),
+            "embedding": table.shape[1],
             "hidden": given["rnns.0.weight_hh_l0"].shape[-1],
-            "layers": sum("weight_hh" in name for name in given),
-        }
-        settings, size, tensors, fresh = restored("ulmfit", settings, _RULES, given, file="each other")
+            "layers": sum("weight_hh" in name for name in given)
+        }  # fmt: skip
+        settings, size, tensors, fresh = restored("ulmfit", REGULARISATION | sizes, _RULES, given, file="each other")
     except ArtifactError as error:
         raise ArtifactError(f"not an AWD-LSTM of fastai: {error}") from error
     pieces, rows = _our_pieces(vocabulary, size)

@@ -158,8 +158,11 @@ class Rows:
     @property
     def record(self) -> dict[str, Any]:
         """Entries of the results."""
-        short = {str(stratum): count for stratum, count in self.short.items()}
-        return {"rows": len(self.kept), "short": short, "score": self.scoring.main}
+        return {
+            "rows": len(self.kept),
+            "short": {str(stratum): count for stratum, count in self.short.items()},
+            "score": self.scoring.main
+        }  # fmt: skip
 
     @property
     def judged(self) -> tuple[str, Split]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -36,12 +37,16 @@ def test_each_row_is_predicted_by_a_run_that_has_not_learned_from_it(make_job, i
         rows = self.rows
         seen.append((fit.fold, list(rows.learned), [] if rows.held is None else list(rows.drawn[rows.held])))
 
+    asked, fitted = list[Any](), execution.calibrated
+    monkeypatch.setattr(execution, "calibrated", lambda *rows, folds: asked.append(folds) or fitted(*rows, folds=folds))
     monkeypatch.setattr(runs.Member, "__init__", noted)
     job = make_job("bert", "classification", source=BUDGET | {"folds": 3})
     finetune(job)
     train = read_split(job.examples, "train")
     folds, rows = folds_of(train.labels, 3, seed=0), list(range(len(train)))
     assert {fold for fold, *_ in seen} == {0, 1, 2, None}
+    # Nor does its temperature depend on it.
+    np.testing.assert_equal(asked, [folds])
     for fold, inside, outside in seen:
         assert outside == ([] if fold is None else list(np.flatnonzero(folds == fold)))
         assert sorted(inside + outside) == rows

@@ -176,7 +176,7 @@ def _point(fit: Fit, epoch: int, parts: Sequence[Fit], heads: Heads, record: Map
     preferred = points[:: -1 if fit.way.prefers_end else 1]
     parts_of = [{number: unpack(at(number), each) for number in preferred} for each in tensors]
     pooled, chosen, answers = select(rows, parts_of, calibrate=calibrate)
-    stop, way = chosen[None], fit.settings.method
+    stop = chosen[None]
     raw = rows.joined([part[stop] for part in parts_of])
     calibrate(raw)
     choices = {
@@ -191,7 +191,8 @@ def _point(fit: Fit, epoch: int, parts: Sequence[Fit], heads: Heads, record: Map
         ],
         "chosen": points.index(stop),
         "by_fold": [
-            {"way": way, "stop": chosen[fold]} | (heads[fold].record if heads else {}) for fold in rows.fold_numbers
+            {"way": fit.settings.method, "stop": chosen[fold]} | (heads[fold].record if heads else {})
+            for fold in rows.fold_numbers
         ],
         "selected": rows.score(answers),
         "score": rows.scoring.main,

@@ -400,7 +400,7 @@ class Run:
         self._tokens, self._seconds = stored.numbers["tokens"], stored.numbers["seconds"]
         for index, member in enumerate(self.members):
             member.kept = below(_prefix(index), stored.tensors)
-            member.record = dict(stored.numbers["records"][index])
+            member.record |= stored.numbers["records"][index]
         state = {name: value for name, value in stored.tensors.items() if not name.startswith("member.")}
         self.state.restore(state, stored.numbers["state"], world=World(device=first_device()))
 

@@ -23,21 +23,19 @@ ROWS = 128
 TINY = 1e-30
 
 
-def reads_packed() -> bool:
-    """Whether oneDNN multiplies bf16 matrices on this processor; without AVX512 it refuses them."""
-    return torch.backends.mkldnn.is_available() and torch.ops.mkldnn._is_mkldnn_bf16_supported()
-
-
 class CastLinear(nn.Module):
-    """y = x W^T + b in bfloat16. On a processor with bf16 products by oneDNN (AVX512 or better), W is stored in the order
-    in which oneDNN reads it, for which `F.linear` reorders it in every call; the product is the same to the last bit."""
+    """y = x W^T + b in bfloat16. On a processor with bf16 products by oneDNN (AVX512 or better), W is stored in the
+    order in which oneDNN reads it, for which `F.linear` reorders it in every call; the product is the same to the last
+    bit."""
 
     weight: Tensor
     bias: Tensor | None
 
     def __init__(self, weight: Tensor, bias: Tensor | None) -> None:
         super().__init__()
-        self.packed = weight.device.type == "cpu" and reads_packed()
+        # Without AVX512, oneDNN refuses bf16.
+        bf16 = torch.backends.mkldnn.is_available() and torch.ops.mkldnn._is_mkldnn_bf16_supported()
+        self.packed = weight.is_cpu and bf16
         self.register_buffer("weight", torch.ops.mkldnn._reorder_linear_weight(weight, ROWS) if self.packed else weight)
         self.register_buffer("bias", bias)
 
