@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import itertools
 import json
+import time
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -15,7 +17,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from components.core.artifacts import read_manifest
-from components.core.clock import OutOfTimeError
+from components.core.clock import OutOfTimeError, until
 from components.core.errors import ConfigError
 from components.data.ingestion.unlabelled import write_texts
 from components.data.tasks.budgets import folds_of, sample_rows
@@ -224,6 +226,12 @@ def test_a_system_that_the_last_draw_has_no_time_for_is_not_stored(crossed, monk
     output, records = learned(crossed)
     assert len(records) == 16
     assert read_manifest(output / "classifier").facts["systems"] == ["tfidf-words-characters"]
+
+
+def test_a_limit_of_time_holds_from_the_first_model_of_the_largest_budget_on(crossed):
+    with until(time.monotonic()):
+        _, records = learned(crossed)
+    assert Counter(record["budget"] for record in records) == {2: 10, 4: 1}
 
 
 def test_texts_without_labels_change_latent_vectors_and_copies_of_train_do_not(task, tmp_path):

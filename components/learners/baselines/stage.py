@@ -83,8 +83,9 @@ def _results(job: BaselineJob, facts: TaskFacts, drawn: dict[bytes, Runs], besid
                 bar.advance(len(runs))
                 for name in pending:
                     try:
-                        # Without a limit of time until there is a model.
-                        with until(clock().end if any(drawn.values()) else math.inf):
+                        # Without a limit of time until there is a model of the largest budget.
+                        limited = budget == facts.budgets[-1] and any(drawn.values())
+                        with until(clock().end if limited else math.inf):
                             runs[name] = _run(systems[name], rows)
                     except OutOfTimeError:
                         clock().left_out.append(name)
