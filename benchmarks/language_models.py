@@ -105,26 +105,24 @@ def train(job: Mapping[str, Any]) -> dict[str, float]:
 
 def probe(encoder: Any, params: Any, job: Mapping[str, Any]) -> float:
     """Macro F1 on dev of a regression on the frozen encoder."""
-    import torch
     from sklearn.linear_model import LogisticRegression
     from sklearn.metrics import f1_score
     from sklearn.pipeline import make_pipeline
     from sklearn.preprocessing import StandardScaler
 
     from components.studies.frame import Outputs
-    from components.studies.frozen import layer_vectors, numbers_of
     from components.studies.labelled import Labelled
+    from components.studies.words import layer_vectors
 
     data = Labelled.of(Outputs(params), job["task"], LABELS)
     sample, settings = data.sample(seed=job["seed"]), params.finetune[job["block"]]
     dev = data.dev.take(np.arange(min(len(data.dev), MOST)))
     x, x_dev = (
-        torch.cat(layer_vectors(encoder, split, kind=data.facts.kind, settings=settings), dim=1).numpy()
-        for split in (sample, dev)
+        np.hstack(layer_vectors(encoder, split, kind=data.facts.kind, settings=settings)) for split in (sample, dev)
     )
     models = (make_pipeline(StandardScaler(), LogisticRegression(C=c, max_iter=100)) for c in (0.001, 0.01, 0.1, 1.0))
-    answers = (model.fit(x, numbers_of(sample)).predict(x_dev) for model in models)
-    return max(float(f1_score(numbers_of(dev), of, average="macro")) for of in answers)
+    answers = (model.fit(x, np.concatenate(sample.targets)).predict(x_dev) for model in models)
+    return max(float(f1_score(np.concatenate(dev.targets), of, average="macro")) for of in answers)
 
 
 def main() -> None:

@@ -33,10 +33,12 @@ from components.data.scoring.intervals import (
 )
 from components.data.tasks.budgets import sample_rows
 from components.data.tasks.data import Split
-from components.data.tasks.examples import TaskFacts, read_facts, read_split, strata_of
+from components.data.tasks.examples import TaskFacts, read_split, strata_of
 from components.data.tasks.results import KIND, OUT_OF_FOLD, best_score, read_answers
 from components.settings.evaluate import EvaluateSettings
 
+#: A JSON object, such as a row of a table in evaluation.json.
+Json = dict[str, Any]
 #: `data.tasks.<name>.selection` -> split of the predictions by which choices are made.
 SELECTION = {"dev": "dev", "budget": OUT_OF_FOLD}
 
@@ -50,7 +52,7 @@ class Run:
     start: str
     budget: int
     seed: int
-    record: dict[str, Any]
+    record: Json
     answers: Vectors
 
 
@@ -62,11 +64,6 @@ class TestSplit:
 
     facts: TaskFacts
     rows: Split
-
-
-def read_test(examples: Path) -> TestSplit:
-    """The test split in the output directory of the stage `examples`."""
-    return TestSplit(read_facts(examples), read_split(examples, "test"))
 
 
 def read_runs(directory: Path, *, test: TestSplit) -> Iterator[Run]:
@@ -190,7 +187,7 @@ class Cell:
         """The best value of the primary metric on dev or in cross-validation, mean over seeds."""
         return mean_of([best_score(run.record) for run in self.runs])
 
-    def _ways(self) -> dict[str, Any]:
+    def _ways(self) -> Json:
         """`ways`: each way to learn that was tried, with its mean score of selection; empty if there was only one."""
         records = [run.record for run in self.runs if "ways" in run.record]
         every, scored = [attempt for record in records for attempt in record["ways"]], []
@@ -210,7 +207,7 @@ class Cell:
             )
         return {"ways": scored} if scored else {}
 
-    def as_dict(self, test: TestSplit) -> dict[str, Any]:
+    def as_dict(self, test: TestSplit) -> Json:
         """The cell as in evaluation.json."""
         scoring, main = self.scoring, self.scoring.main
         targets = test.rows.targets

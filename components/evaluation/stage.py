@@ -31,8 +31,8 @@ evaluation.json
     noise: {budget: {std, freedom, pair_std, pair_freedom, systems, seeds}}: training noise of the primary metric,
         pooled over the systems of a budget (`components.data.scoring.intervals`)
     differences: paired differences of all systems at each budget (`compare.differences`)
-    benefits: start, slope and asymptote of transferred systems and of scratch (rows of `benefits.benefits`)
-    label_efficiency: number of labels with which others reach the same score (rows of `benefits.label_efficiency`)
+    benefits: start, slope and asymptote of transferred systems and of scratch (rows of `compare.benefits`)
+    label_efficiency: number of labels with which others reach the same score (rows of `compare.label_efficiency`)
     mistakes: the most certain wrong answers at the largest budget, of the best system's best run: {system, seed, wrong
         (number), rows: [{row, fields, slice, true, predicted, size}]} (`components.data.tasks.mistakes`)
     headline: a sentence about `label_efficiency` at the smallest budget, for the system that is best on dev
@@ -44,11 +44,11 @@ evaluation.json
 from __future__ import annotations
 
 import json
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import product
 from pathlib import Path
-from typing import Any, Final
 
 import numpy as np
 import pandas
@@ -61,25 +61,32 @@ from components.data.scoring.base import Vectors
 from components.data.scoring.intervals import CONFIDENCE
 from components.data.tasks.budgets import budget_name, sample_rows
 from components.data.tasks.data import Split, mean_answers
-from components.data.tasks.examples import read_split, strata_of
+from components.data.tasks.examples import read_facts, read_split, strata_of
 from components.data.tasks.kinds import scoring_for
 from components.data.tasks.mistakes import mistakes
 from components.data.tasks.results import Average, best_score, read_answers, read_averages
 from components.evaluation.aggregates import (
     SELECTION,
     Cell,
+    Json,
     Run,
     TestSplit,
     budgets_of,
     curve_of,
     make_cells,
     read_runs,
-    read_test,
     rows_of_selection,
     unit,
 )
-from components.evaluation.benefits import benefits, headline, label_efficiency, training_curve
-from components.evaluation.compare import best_by_budget, differences, transfer
+from components.evaluation.compare import (
+    benefits,
+    best_by_budget,
+    differences,
+    headline,
+    label_efficiency,
+    training_curve,
+    transfer,
+)
 from components.settings.evaluate import EvaluateSettings
 from components.settings.section import BASELINE, BASELINES, Section
 
@@ -127,7 +134,7 @@ def _runs(job: EvaluateJob, folders: Sequence[Path], test: TestSplit, scoring: S
 
 def evaluate(job: EvaluateJob) -> Path:
     """Score all systems of a task and write the output directory described above."""
-    test = read_test(job.examples)
+    test = TestSplit(read_facts(job.examples), read_split(job.examples, "test"))
     facts, scoring = test.facts, scoring_for(test.facts.kind, test.facts.labels).fitting(test.rows.targets)
     trained = map("-".join, product(job.families, job.starts))
     folders = [job.finetuned / name for name in (BASELINES, *trained, *job.students)]
@@ -141,7 +148,7 @@ def evaluate(job: EvaluateJob) -> Path:
     efficiency, best = label_efficiency(cells, named), best_by_budget(cells)
     *_, (budget, top) = best.items()
     dev = len(read_split(job.examples, "dev")) if facts.selection == "dev" else 0
-    content: dict[str, Any] = {
+    content: Json = {
         "schema": SCHEMA,
         "task": facts.task,
         "kind": facts.kind,
@@ -189,7 +196,7 @@ def evaluate(job: EvaluateJob) -> Path:
     return job.output
 
 
-def _missing(cell: Cell) -> list[dict[str, Any]]:
+def _missing(cell: Cell) -> list[Json]:
     """Statements of the kinds `missing` and `few`, which name the classes without rows in test, and those with fewer
     than `FEW`, with the score without them. Such a class enters the score when rows are added; the score without it
     compares with that of a run before."""
@@ -213,7 +220,7 @@ def _missing(cell: Cell) -> list[dict[str, Any]]:
     return [{"kind": kind, "text": text} for kind, text in texts.items()]
 
 
-def _mistakes(cell: Cell, test: TestSplit) -> dict[str, Any]:
+def _mistakes(cell: Cell, test: TestSplit) -> Json:
     """The most certain wrong answers of the best run."""
     chosen = max(cell.runs, key=lambda run: best_score(run.record))
     wrong = mistakes(test.rows, chosen.answers, scoring_for(test.facts.kind, test.facts.labels))
@@ -221,9 +228,9 @@ def _mistakes(cell: Cell, test: TestSplit) -> dict[str, Any]:
     return {"system": chosen.system, "seed": chosen.seed, "wrong": len(wrong), "rows": rows}
 
 
-def _tables(content: dict[str, Any]) -> tuple[dict[str, float], list[dict[str, Any]]]:
+def _tables(content: Json) -> tuple[dict[str, float], list[Json]]:
     """The metrics as a flat mapping, and the rows of the label curve."""
-    flat, rows = dict[str, float](), list[dict[str, Any]]()
+    flat, rows = dict[str, float](), list[Json]()
     main, second = content["main"], content["scores"][1:2]
     for system, cell in ((of["system"], cell) for of in content["systems"] for cell in of["budgets"]):
         budget, scores = budget_name(cell["budget"]), cell["scores"]
@@ -237,7 +244,7 @@ def _tables(content: dict[str, Any]) -> tuple[dict[str, float], list[dict[str, A
 
 
 #: The stored model of a system: as a cell, and as in evaluation.json.
-Artifact = tuple[Cell, dict[str, Any]]
+Artifact = tuple[Cell, Json]
 
 
 def artifacts_of(
@@ -268,7 +275,7 @@ def artifacts_of(
     return artifacts
 
 
-def against_baseline(artifacts: Mapping[str, Artifact]) -> dict[str, Any] | None:
+def against_baseline(artifacts: Mapping[str, Artifact]) -> Json | None:
     """The model with the best score of selection against the baseline with the best score on test, which is what the
     promotion compares without a champion; None without such a pair.
 
@@ -293,7 +300,7 @@ def against_baseline(artifacts: Mapping[str, Artifact]) -> dict[str, Any] | None
 
 
 #: Start of baselines in results.
-NO_START: Final = "none"
+NO_START = "none"
 
 
 def ensemble_runs(
@@ -307,9 +314,14 @@ def ensemble_runs(
     """The runs of every ensemble, with the mean of its members' predictions and the sum of their costs: one for each
     start, budget and seed that all members have. `ensembles`: name -> members: families, and baselines, which suit each
     start."""
-    for name, members in ensembles.items():
-        for (start, budget, seed), group in _of_members(runs, members).items():
-            held = rows(budget, seed)
+    grouped = defaultdict[tuple[str, int, int], dict[str, Run]](dict)
+    for run in runs:
+        # The names by which an ensemble names its members.
+        grouped[run.start, run.budget, run.seed][run.system if run.family == BASELINE else run.family] = run
+    for (name, members), ((start, budget, seed), alone) in product(ensembles.items(), list(grouped.items())):
+        together = grouped.get((NO_START, budget, seed), {}) | alone
+        if start != NO_START and together.keys() >= {*members}:
+            held, group = rows(budget, seed), [together[member] for member in dict.fromkeys(members)]
             predicted = mean_answers([chosen[run.system, run.budget, run.seed] for run in group])
             records = [run.record for run in group]
             kept = {key: value for key, value in records[0].items() if key in ("rows", "folds")}
@@ -318,21 +330,3 @@ def ensemble_runs(
             record |= {key: sum(of[key] for of in records) for key in ("tokens", "seconds")}
             answers = mean_answers([run.answers for run in group])
             yield Run(f"{name}-{start}", name, start, budget, seed, record, answers)
-
-
-def member_of(run: Run) -> str:
-    """The name by which an ensemble names a run's system."""
-    return run.system if run.family == BASELINE else run.family
-
-
-def _of_members(runs: Sequence[Run], members: Sequence[str]) -> dict[tuple[str, int, int], list[Run]]:
-    grouped: dict[tuple[str, int, int], dict[str, Run]] = {}
-    for run in runs:
-        if member_of(run) in members:
-            grouped.setdefault((run.start, run.budget, run.seed), {})[member_of(run)] = run
-    together = {key: grouped.get((NO_START, *key[1:]), {}) | of for key, of in grouped.items() if key[0] != NO_START}
-    return {
-        key: [of[member] for member in dict.fromkeys(members)]
-        for key, of in together.items()
-        if of.keys() == set(members)
-    }

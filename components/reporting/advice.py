@@ -14,6 +14,8 @@ from components.registry.decide import Decision
 from components.settings.section import BASELINE
 from components.settings.tasks import LABELLED, budget_name
 
+#: The content of evaluation.json, or a part of it.
+Evaluation = Mapping[str, Any]
 #: Gain of the primary metric between the two largest label budgets from which more labels are advised.
 GAIN = 0.01
 #: Factor of the largest label budget to the next one that is advised.
@@ -38,7 +40,7 @@ class Advice:
     line: str = ""
 
 
-def summary(task: str, evaluation: Mapping[str, Any], decision: Decision) -> dict[str, Any]:
+def summary(task: str, evaluation: Evaluation, decision: Decision) -> dict[str, Any]:
     """The answers for one task: {task, transfer (a sentence), served (a sentence), reasons (`Decision.grounds`),
     mistakes (as in evaluation.json), separator (of the parts of their inputs), steps}."""
     # The report of a run is written before its decision, so the decision may be one of an earlier version.
@@ -55,12 +57,12 @@ def summary(task: str, evaluation: Mapping[str, Any], decision: Decision) -> dic
     }
 
 
-def answer(evaluation: Mapping[str, Any]) -> str:
+def answer(evaluation: Evaluation) -> str:
     """What transfer was worth, in one sentence; empty if no system was initialised from a language model."""
     return str(evaluation["headline"] or (evaluation.get("challenger") or {}).get("text", ""))
 
 
-def advice(task: str, evaluation: Mapping[str, Any], *, system: str = "", flags: str = "") -> list[Advice]:
+def advice(task: str, evaluation: Evaluation, *, system: str = "", flags: str = "") -> list[Advice]:
     """The next steps for a task, the most useful first. `system`: of the current model; by default the best one."""
     cells = best_cells(evaluation)
     system = system or evaluation["best"].get(str(evaluation["budgets"][-1]), "")
@@ -73,7 +75,7 @@ def advice(task: str, evaluation: Mapping[str, Any], *, system: str = "", flags:
     return [each for each in steps if each is not None]
 
 
-def _cut(evaluation: Mapping[str, Any], system: str) -> Advice | None:
+def _cut(evaluation: Evaluation, system: str) -> Advice | None:
     """Whether a system reads the texts to their end."""
     if not (share := evaluation.get("cut", {}).get(system)):
         return None
@@ -84,7 +86,7 @@ def _cut(evaluation: Mapping[str, Any], system: str) -> Advice | None:
     return Advice(text, line=f"finetune: {{{family}: {{max_length: 2000, chunk: 64}}}}")
 
 
-def _labels(task: str, evaluation: Mapping[str, Any], cells: Sequence[Mapping[str, Any]], flags: str) -> Advice | None:
+def _labels(task: str, evaluation: Evaluation, cells: Sequence[Evaluation], flags: str) -> Advice | None:
     """Whether more labels help, by the last step of the label curve of the best system; first of those that exist."""
     cells = cells[-2:]
     if len(cells) < 2:
@@ -107,12 +109,12 @@ def _labels(task: str, evaluation: Mapping[str, Any], cells: Sequence[Mapping[st
     return Advice(text, f"{step('ui')}{flags}", f"/errors?{urlencode({'task': task})}")
 
 
-def labels_used(evaluation: Mapping[str, Any]) -> int:
+def labels_used(evaluation: Evaluation) -> int:
     """Number of labelled rows that the stored models have learned from."""
     return max((each["artifact"]["labels"] for each in evaluation.get("systems", []) if "artifact" in each), default=0)
 
 
-def _transfer(evaluation: Mapping[str, Any], flags: str) -> Advice | None:
+def _transfer(evaluation: Evaluation, flags: str) -> Advice | None:
     stored = [system for system in evaluation["systems"] if "artifact" in system]
     best = max(stored, key=lambda system: system["artifact"]["scores"][evaluation["main"]]["mean"], default=None)
     if best is None or best.get("family") != BASELINE:
@@ -125,9 +127,7 @@ def _transfer(evaluation: Mapping[str, Any], flags: str) -> Advice | None:
     return Advice(text, step("starts"))
 
 
-def _confusion(
-    task: str, evaluation: Mapping[str, Any], cells: Sequence[Mapping[str, Any]], flags: str
-) -> Advice | None:
+def _confusion(task: str, evaluation: Evaluation, cells: Sequence[Evaluation], flags: str) -> Advice | None:
     """The most frequent confusion of the best system with the most labels, over all seeds, if it is frequent."""
     matrix = cells[-1].get("confusion") if cells else None
     if not matrix:
@@ -150,7 +150,7 @@ def _confusion(
     )
 
 
-def not_told_apart(evaluation: Mapping[str, Any]) -> list[tuple[str, str, float]]:
+def not_told_apart(evaluation: Evaluation) -> list[tuple[str, str, float]]:
     """Pairs of labels that the best system is shown not to tell apart on test, and the share of their rows that it
     answers with the other label."""
     cells, labels = best_cells(evaluation), evaluation.get("labels", ())
@@ -163,7 +163,7 @@ def not_told_apart(evaluation: Mapping[str, Any]) -> list[tuple[str, str, float]
     return [(labels[first], labels[second], rate) for first, second, rate in pairs]
 
 
-def best_cells(evaluation: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+def best_cells(evaluation: Evaluation) -> list[Evaluation]:
     """The label budgets of the system that is best with the most labels, in their order."""
     order = evaluation.get("budgets") or [0]
     best = evaluation.get("best", {}).get(str(order[-1]))

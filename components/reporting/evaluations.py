@@ -1,24 +1,23 @@
 """Tables and figures of the evaluation of one task, for its chapters of the report (report.html.j2)."""
 
-from collections.abc import Mapping
 from typing import Any
 
 from components.data.scoring import title
 from components.data.tasks.budgets import budget_name
 from components.reporting import figures
-from components.reporting.advice import best_cells
+from components.reporting.advice import Evaluation, best_cells
 from components.reporting.figures import Line
 from components.reporting.findings import Drawing, Table, cell, interval_of
 from components.settings.section import BASELINE
 
 
-def first_screen(evaluation: Mapping[str, Any], *, champion: str = "") -> tuple[Drawing, Table]:
+def first_screen(evaluation: Evaluation, *, champion: str = "") -> tuple[Drawing, Table]:
     """The scores of all systems by label budget, as a figure and as a table that marks `champion`, the system of the
     current model."""
     return comparison(evaluation), by_system(evaluation, champion)
 
 
-def training(evaluation: Mapping[str, Any]) -> list[Drawing]:
+def training(evaluation: Evaluation) -> list[Drawing]:
     """The scores of selection during fine-tuning with the largest budget."""
     metric, systems = title(evaluation["main"]), evaluation["systems"]
     curves = {of["system"]: Line.of(of["training_curve"], "epoch", evaluation["main"]) for of in systems}
@@ -38,7 +37,7 @@ def labels_at(budget: int, unit: str) -> str:
     return "all labels" if budget < 0 else f"{budget} {unit}"
 
 
-def comparison(evaluation: Mapping[str, Any]) -> Drawing:
+def comparison(evaluation: Evaluation) -> Drawing:
     """The primary metric of the systems on test against the number of labels, baselines dashed; with one label budget
     side by side."""
     unit, main, curves = evaluation["unit"], evaluation["main"], dict[str, Line]()
@@ -53,7 +52,7 @@ def comparison(evaluation: Mapping[str, Any]) -> Drawing:
     return Drawing(svg, "Scores of the systems with confidence intervals.")
 
 
-def differences_of(evaluation: Mapping[str, Any], budget: int) -> dict[tuple[str, str], dict[str, Any]]:
+def differences_of(evaluation: Evaluation, budget: int) -> dict[tuple[str, str], dict[str, Any]]:
     """(system, other) -> the paired difference at a label budget, {mean, low, high, clear}, in both orders."""
     pairs = dict[tuple[str, str], dict[str, Any]]()
     for name, others in evaluation.get("differences", {}).get(str(budget), {}).items():
@@ -63,7 +62,7 @@ def differences_of(evaluation: Mapping[str, Any], budget: int) -> dict[tuple[str
     return pairs
 
 
-def by_system(evaluation: Mapping[str, Any], champion: str = "") -> Table:
+def by_system(evaluation: Evaluation, champion: str = "") -> Table:
     """The primary metric on test of every system by label budget, and of its stored model."""
     main, unit, selection, budgets = (evaluation[key] for key in ("main", "unit", "selection", "budgets"))
     counted, metric = unit.removeprefix("labelled ").removesuffix(" a class"), title(main)
@@ -97,7 +96,7 @@ def by_system(evaluation: Mapping[str, Any], champion: str = "") -> Table:
     return Table.of(rows, about)
 
 
-def languages(evaluation: Mapping[str, Any]) -> Table | None:
+def languages(evaluation: Evaluation) -> Table | None:
     learned, main = evaluation.get("learned_languages"), evaluation["main"]
     if not learned:
         return None
@@ -117,7 +116,7 @@ def languages(evaluation: Mapping[str, Any]) -> Table | None:
     )
 
 
-def details(evaluation: Mapping[str, Any]) -> dict[str, Any]:
+def details(evaluation: Evaluation) -> dict[str, Any]:
     """The best system at the largest budget: (name, scores) of its `classes`, in ascending order of F1, and of its
     `slices`, the largest first; and `figures` of confusion and calibration."""
     best, drawings = best_cells(evaluation)[-1], []

@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Final
+from typing import Any
 
 from pydantic import TypeAdapter
 
@@ -22,6 +22,8 @@ from components.core.artifacts import MANIFEST, read_manifest, write_atomic, wri
 from components.core.errors import ArtifactError
 from components.data.scoring.intervals import Interval
 
+#: A row of a table of values, or another JSON object.
+Row = Mapping[str, Any]
 _NUMBER = re.compile(r"[+\-\u2212<>~]?\d")
 
 
@@ -38,7 +40,7 @@ def cell(value: Any, form: str = ".3f") -> str:
     return f"{value:,}" if isinstance(value, int) else format(value, form) if isinstance(value, float) else str(value)
 
 
-def interval_of(entry: Mapping[str, Any]) -> Interval:
+def interval_of(entry: Row) -> Interval:
     """An interval of evaluation.json, where None is infinite."""
     return Interval(*(math.inf if entry[key] is None else entry[key] for key in ("mean", "low", "high")))
 
@@ -52,9 +54,7 @@ class Table:
     title: str = ""
 
     @classmethod
-    def of(
-        cls, rows: Sequence[Mapping[str, Any]], title: str = "", forms: Mapping[str, str] = MappingProxyType({})
-    ) -> Table:
+    def of(cls, rows: Sequence[Row], title: str = "", forms: Mapping[str, str] = MappingProxyType({})) -> Table:
         """Column -> value of each row; the columns are those of the first row. `forms`: column -> format of its
         numbers, other than three digits."""
         columns = list(rows[0]) if rows else []
@@ -86,10 +86,10 @@ class Chapter:
     figures: list[Drawing] = field(default_factory=list)
 
 
-KIND: Final = "study"
-FILE: Final = "study.json"
-FOLDER: Final = "studies"
-SCHEMA: Final = 2
+KIND = "study"
+FILE = "study.json"
+FOLDER = "studies"
+SCHEMA = 2
 
 
 @dataclass(frozen=True)
@@ -97,10 +97,10 @@ class Findings:
     """The result of a study. `numbers`: the same numbers, unrounded, as a JSON object."""
 
     chapter: Chapter
-    numbers: Mapping[str, Any]
+    numbers: Row
 
 
-def write(out: Path, name: str, result: Findings, *, options: Mapping[str, Any], inputs: Mapping[str, str]) -> Path:
+def write(out: Path, name: str, result: Findings, *, options: Row, inputs: Mapping[str, str]) -> Path:
     """Write the findings of a study; returns its directory."""
     directory = out / FOLDER / name
     chapter = result.chapter

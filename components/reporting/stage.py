@@ -86,7 +86,7 @@ def report(job: ReportJob) -> Path:
     html = page.get_template("report.html.j2").render(
         of=chapter_of,
         studies=[study.chapter for study in studies.values()],
-        losses=_losses(curves),
+        losses=_losses(job, curves),
         numbers=numbers,
         students=job.students,
         champions={task: decisions[task].current_of_run for task in evaluations},
@@ -116,14 +116,12 @@ def _models(job: ReportJob) -> Models:
     return models, curves
 
 
-def _losses(curves: dict[str, dict[str, list[float]]]) -> list[Drawing]:
+def _losses(job: ReportJob, curves: dict[str, dict[str, list[float]]]) -> list[Drawing]:
     """The training loss of the language models, a figure for each start."""
     drawings = []
-    for start in dict.fromkeys(name.rpartition("-")[2] for name in curves):
+    for start, _ in job.trained:
         lines = {
-            name.removesuffix(f"-{start}"): Line(of["tokens"], of["loss"])
-            for name, of in curves.items()
-            if name.endswith(f"-{start}")
+            family: Line(of["tokens"], of["loss"]) for family in job.families for of in [curves[f"{family}-{start}"]]
         }
         svg = figures.lines(lines, x_label="tokens", y_label="training loss (nats per token)")
         drawings.append(Drawing(svg, f"{start}: training loss."))

@@ -1,8 +1,8 @@
 """The studies as commands: `headstart study NAME`. The flags come from the signature of the study's function."""
 
-import importlib
 import inspect
 import json
+import pkgutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -27,8 +27,9 @@ class Study:
 
     Attributes:
         needs: what the run must have.
-        function: "module:function" of (outputs, *, options) -> what it measures, whose options become flags of the
-            command. The module is imported when the study is used.
+        function: "module:function", a generator of tables, figures and sentences (`components.studies.frame.Part`) from
+            (outputs, *, options). The options become flags of the command. The module is imported when the study is
+            used.
         text: explanations that follow those of the function.
         options: name -> settings of `typer.Option`, beside those of all studies.
     """
@@ -42,15 +43,14 @@ class Study:
 
     @property
     def measure(self) -> Callable[..., Any]:
-        module, _, name = self.function.partition(":")
-        function: Callable[..., Any] = getattr(importlib.import_module(f"components.studies.{module}"), name)
+        function: Callable[..., Any] = pkgutil.resolve_name(f"components.studies.{self.function}")
         return function
 
     def findings(self, outputs: Any, **options: Any) -> "Findings":
         """What the study finds in the outputs of a run (`components.studies.frame.Outputs`)."""
         outputs.notes = []
-        measured = self.measure(outputs, **options)
-        result: Findings = measured.findings(self.name, self.question, notes=[*self.text, *outputs.notes])
+        parts = list(self.measure(outputs, **options))
+        result: Findings = outputs.findings(self.name, self.question, parts, notes=[*self.text, *outputs.notes])
         return result
 
 

@@ -3,7 +3,7 @@ al. 2020); the three benefits of transfer (Torrey and Shavlik 2010, figure 2); w
 saves (Howard and Ruder 2018, section 5 and figure 3: 10 to 100 times as many)."""
 
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any
 
 from components.core.artifacts import read_json
 from components.core.errors import ConfigError, nearest
@@ -11,32 +11,36 @@ from components.data.scoring import title
 from components.reporting.evaluations import comparison, differences_of, labels_at
 from components.reporting.findings import Drawing
 from components.settings.systems import System
-from components.studies.frame import STAGE_OF, Measured, Outputs, Row, Sheet
+from components.studies.frame import STAGE_OF, Outputs, Parts, Row, Sheet
 
-PAIR: Final = (
+PAIR = (
     "no family has both a transferred system and one from scratch; run.starts must name scratch and pretrained or "
     "adapted"
 )
-TRANSFERRED: Final = "no transferred system was evaluated; run.starts must name pretrained or adapted"
+TRANSFERRED = "no transferred system was evaluated; run.starts must name pretrained or adapted"
 #: Columns of an encoder, of a part of the test set, and of the labels that a rival needs.
-SIZES: Final = ("parameters", "perplexity per word")
-PARTS: Final = ("score", "difference", "corrected", "hurts")
-NEEDED: Final = ("system", "labels", "score", "against", "needs", "ratio")
+SIZES = ("parameters", "perplexity per word")
+PARTS = ("score", "difference", "corrected", "hurts")
+NEEDED = ("system", "labels", "score", "against", "needs", "ratio")
 
 
-def _curves(evaluations: Mapping[str, Any]) -> list[Drawing]:
-    return [Drawing((drawn := comparison(of)).svg, f"{name}: {drawn.caption}") for name, of in evaluations.items()]
+def _curve(name: str, evaluation: Mapping[str, Any]) -> Drawing:
+    return Drawing((drawn := comparison(evaluation)).svg, f"{name}: {drawn.caption}")
 
 
-def systems(outputs: Outputs, *, task: str = "", family: str = "", system: str = "") -> Measured:
+def systems(outputs: Outputs, *, task: str = "", family: str = "", system: str = "") -> Parts:
     """Size, perplexity and scores on test of every system, and the paired difference of `system` to each other one."""
-    sheets, blocks = list[Sheet](), {name: of.family or name for name, of in outputs.params.pretrain.items()}
+    blocks = {name: of.family or name for name, of in outputs.params.pretrain.items()}
     for name, of in outputs.evaluations(task, "systems", needs="no system was evaluated").items():
         labels, rows = [labels_at(budget, of["unit"]) for budget in of["budgets"]], dict[str, Row]()
         last, seconds = labels[-1], f"seconds, {labels[-1]}"
         for entry in of["systems"]:
             if family in ("", blocks.get(entry["family"])):
-                row = {"system": entry["system"]} | _sizes(outputs, System.of(entry["family"], entry["start"]))
+                system_of, metrics = System.of(entry["family"], entry["start"]), dict[str, Any]()
+                if system_of.family in outputs.params.pretrain and system_of.start in STAGE_OF:
+                    path = outputs.encoder_directory(system_of.family, system_of.start) / "metrics.json"
+                    metrics = read_json(path, made_by="the stage pretrain", missing_ok=True)
+                row = {"system": entry["system"], **{key: metrics.get(key.replace(" ", "_")) for key in SIZES}}
                 row |= dict.fromkeys([*labels, seconds])
                 for each in entry["budgets"]:
                     at = labels_at(each["budget"], of["unit"])
@@ -51,30 +55,18 @@ def systems(outputs: Outputs, *, task: str = "", family: str = "", system: str =
             row[f"{first} minus it, {last}"] = differences.get((first, each))
         shown = sorted(rows.values(), key=lambda row: (family and row["parameters"]) or 0)
         forms = {"perplexity per word": ",.1f", seconds: ".1f"}
-        sheets.append(Sheet(shown, f"{name} ({title(of['main'])})", forms, last))
-    return Measured(sheets)
+        yield Sheet(shown, f"{name} ({title(of['main'])})", forms, last)
 
 
-def _sizes(outputs: Outputs, system: System) -> Row:
-    """Parameters and perplexity of a system's encoder; None for systems without one."""
-    metrics = dict[str, Any]()
-    if system.family in outputs.params.pretrain and system.start in STAGE_OF:
-        path = outputs.encoder_directory(system.family, system.start) / "metrics.json"
-        metrics = read_json(path, made_by="the stage pretrain", missing_ok=True)
-    return {name: metrics.get(name.replace(" ", "_")) for name in SIZES}
-
-
-def benefits(outputs: Outputs, *, task: str = "") -> Measured:
+def benefits(outputs: Outputs, *, task: str = "") -> Parts:
     """The benefits of every transferred system over the same family from scratch."""
-    evaluations = outputs.evaluations(task, "benefits", needs=PAIR)
-    titles = {f"{name} ({title(of['main'])})": of["benefits"] for name, of in evaluations.items()}
-    sheets = [Sheet(rows, about, value="difference", reference=0.0) for about, rows in titles.items()]
-    return Measured(sheets, figures=_curves(evaluations))
+    for name, of in outputs.evaluations(task, "benefits", needs=PAIR).items():
+        yield _curve(name, of)
+        yield Sheet(of["benefits"], f"{name} ({title(of['main'])})", value="difference", reference=0.0)
 
 
-def negative_transfer(outputs: Outputs, *, task: str = "") -> Measured:
+def negative_transfer(outputs: Outputs, *, task: str = "") -> Parts:
     """Scratch, pretrained and adapted for each part of the test set."""
-    sheets = []
     for name, of in outputs.evaluations(task, "transfer", needs=PAIR).items():
         rows = [
             {"system": f"{family}-{start}", "part": f"{part['part']} {part['name'] or 'rows'}", "rows": part["rows"]}
@@ -84,17 +76,15 @@ def negative_transfer(outputs: Outputs, *, task: str = "") -> Measured:
             for start, entry in part["starts"].items()
         ]
         about = f"{name} at {labels_at(of['budgets'][-1], of['unit'])}"
-        sheets.append(Sheet(rows, about, value="corrected", reference=0.0))
-    return Measured(sheets)
+        yield Sheet(rows, about, value="corrected", reference=0.0)
 
 
-def label_efficiency(outputs: Outputs, *, task: str = "") -> Measured:
+def label_efficiency(outputs: Outputs, *, task: str = "") -> Parts:
     """The number of labels with which scratch and the best baseline reach the score of each transferred system."""
-    evaluations, sheets = outputs.evaluations(task, "label_efficiency", needs=TRANSFERRED), list[Sheet]()
-    for name, of in evaluations.items():
+    for name, of in outputs.evaluations(task, "label_efficiency", needs=TRANSFERRED).items():
         names = {"labels": of["unit"], "score": title(of["main"])}
         rows = [{names.get(key, key): row[key] for key in NEEDED} for row in of["label_efficiency"]]
         forms, by = dict.fromkeys((of["unit"], "needs", "ratio"), ".3g"), ("system", of["unit"], "against")
-        sheets.append(Sheet(rows, name, forms, "ratio", by=by, reference=1.0, logarithmic=True))
-    lead = [f"{name}: {of['headline']}" for name, of in evaluations.items() if of["headline"]]
-    return Measured(sheets, lead=lead, figures=_curves(evaluations))
+        yield _curve(name, of)
+        headline = of["headline"] and f"{name}: {of['headline']}"
+        yield Sheet(rows, name, forms, "ratio", by=by, reference=1.0, logarithmic=True, headline=headline)

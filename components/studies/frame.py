@@ -9,11 +9,10 @@ from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from components.core.artifacts import MANIFEST, read_json, read_manifest
 from components.core.errors import ArtifactError, ConfigError, nearest
-from components.data.scoring.base import Floats
 from components.data.scoring.intervals import CONFIDENCE, Interval, interval
 from components.models import family as family_named
 from components.models.encoder import Encoder, load_encoder
@@ -36,10 +35,7 @@ CAUSAL = "not a causal language model; this study needs a causal family, such as
 PLOTTED = 24
 #: Column -> value of one row: a text, a number, an interval, or None for an empty cell.
 Row = dict[str, Any]
-
-
-def bounded(value: Any) -> Interval:
-    return value if isinstance(value, Interval) else Interval(value, value, value)
+Rows = list[Row]
 
 
 @dataclass
@@ -53,6 +49,7 @@ class Sheet:
             side.
         by: columns that name a row; by default those in words, and `x`.
         reference: value that a difference is compared with.
+        headline: a further sentence that answers it.
     """
 
     rows: Sequence[Row]
@@ -63,6 +60,7 @@ class Sheet:
     by: Sequence[str] = ()
     reference: float | None = None
     logarithmic: bool = False
+    headline: str = ""
 
     def __post_init__(self) -> None:
         # Intervals as in evaluation.json.
@@ -70,75 +68,64 @@ class Sheet:
             {key: interval_of(of) if isinstance(of, Mapping) else of for key, of in row.items()} for row in self.rows
         ]
 
-    def named(self) -> Iterator[tuple[str, Interval]]:
-        """The name of each row with a value, and the value."""
+    def named(self) -> Iterator[tuple[Row, str, Interval]]:
+        """Each row with a value, its name and the value."""
         for row in self.rows if self.value else ():
-            if row[self.value] is not None:
+            if (value := row[self.value]) is not None:
                 names = [cell(row[key], self.forms.get(key, ".3g")) for key in self.by]
-                words = names or [value for value in row.values() if isinstance(value, str)]
-                yield ", ".join([*words, *([f"{self.x} {row[self.x]}"] if self.x else [])]), bounded(row[self.value])
+                names = names or [each for each in row.values() if isinstance(each, str)]
+                names += [f"{self.x} {row[self.x]}"] if self.x else []
+                yield row, ", ".join(names), value if isinstance(value, Interval) else Interval(value, value, value)
+
+    @property
+    def about(self) -> str:
+        """The title and the column of the value."""
+        return f"{self.title}: {self.value}" if self.title else self.value
 
     def lead(self) -> list[str]:
         """The highest value, or those that are clearly not the reference."""
-        values, zero = dict(self.named()), self.reference
+        values, zero = {name: of for _, name, of in self.named()}, self.reference
+        said = [self.headline] if self.headline else []
         if not values:
-            return []
+            return said
         shown = {name: cell(of, self.forms.get(self.value, ".3f")) for name, of in values.items()}
-        about = f"{self.title}: {self.value}" if self.title else self.value
         if zero is None:
             best = max(values, key=lambda name: values[name].mean)
-            return [f"{about} is highest for {best}: {shown[best]}."]
+            return [*said, f"{self.about} is highest for {best}: {shown[best]}."]
         clear = (name for name, of in values.items() if not of.low <= zero <= of.high and of.low < of.high)
         listed = "; ".join(f"{name} {shown[name]}" for name in clear) or f"none of {len(values)}"
-        return [f"{about} is clearly not {zero:g} for {listed}."]
+        return [*said, f"{self.about} is clearly not {zero:g} for {listed}."]
 
     def drawing(self) -> list[Drawing]:
-        caption = f"{self.title}: {self.value}" if self.title else self.value
         if self.value and self.x:
-            points = defaultdict[str, list[Row]](list)
-            for row in self.rows:
-                if row[self.value] is not None:
-                    values = {self.x: float(row[self.x])} | asdict(bounded(row[self.value]))
-                    points[next(iter(row.values()))].append(values)
+            points = defaultdict[str, Rows](list)
+            for row, _, of in self.named():
+                points[next(iter(row.values()))].append({self.x: float(row[self.x])} | asdict(of))
             lines = {name: Line.of(of, self.x) for name, of in points.items()}
             svg = figures.lines(lines, x_label=self.x, y_label=self.value, ticks=True, logarithmic=self.logarithmic)
-            return [Drawing(svg, f"{caption}, by {self.x}.")]
-        drawn = dict(sorted(self.named(), key=lambda of: of[1].mean)[:PLOTTED])
-        drawn = {name: of for name, of in drawn.items() if of.low < math.inf}
+            return [Drawing(svg, f"{self.about}, by {self.x}.")]
+        least = sorted(self.named(), key=lambda of: of[2].mean)[:PLOTTED]
+        if not (drawn := {name: of for _, name, of in least if of.low < math.inf}):
+            return []
         options = {"reference": self.reference, "logarithmic": self.logarithmic}
-        return [Drawing(figures.ranges(drawn, x_label=self.value, **options), f"{caption}.")] if drawn else []  # type: ignore[arg-type]
+        return [Drawing(figures.ranges(drawn, x_label=self.value, **options), f"{self.about}.")]  # type: ignore[arg-type]
 
 
-@dataclass
-class Measured:
-    """What a study measures: tables, explanations, further sentences that answer its question and further figures."""
-
-    sheets: Sequence[Sheet]
-    text: Sequence[str] = ()
-    lead: Sequence[str] = ()
-    figures: Sequence[Drawing] = ()
-
-    def findings(self, name: str, title: str, *, notes: Sequence[str] = ()) -> Findings:
-        """The chapter with this title, and the values of the tables by their titles."""
-        lead = [*self.lead, *(sentence for sheet in self.sheets for sentence in sheet.lead())]
-        drawings = [*self.figures, *(drawing for sheet in self.sheets for drawing in sheet.drawing())]
-        tables = [Table.of(sheet.rows, sheet.title, sheet.forms) for sheet in self.sheets]
-        numbers = json.dumps({sheet.title or name: list(sheet.rows) for sheet in self.sheets}, default=asdict)
-        # JSON has no infinity; NaN is refused when it is written.
-        plain = json.loads(numbers, parse_constant=lambda name: math.nan if name == "NaN" else None)
-        return Findings(Chapter(title, lead, [*self.text, *notes], tables, drawings), plain)
+#: What a study measures: tables, further figures, and explanations.
+Part = Sheet | Drawing | str
+Parts = Iterator[Part]
 
 
-def over(values: ArrayLike, within: tuple[float, float] = (-math.inf, math.inf)) -> Interval:
+def over(values: ArrayLike, **bounds: Any) -> Interval:
     """The mean of independent values, with its interval."""
-    return interval(np.asarray(values, dtype=np.float64), confidence=CONFIDENCE, within=within)
+    return interval(np.asarray(values, dtype=np.float64), confidence=CONFIDENCE, **bounds)
 
 
-def rate(above_P: Floats, below_P: Floats, *, within: tuple[float, float] = (-math.inf, math.inf)) -> Interval:
+def rate(above_P: NDArray[Any], below_P: NDArray[Any], **bounds: Any) -> Interval:
     """The ratio of two sums over P parts of a text, with the interval by leaving out each part."""
     above, below = (of.sum() - np.append(0, of) for of in (above_P, below_P))
     ratios = above / np.maximum(below, 1)
-    return interval(ratios[:1], ratios[None, 1:], below_P, confidence=CONFIDENCE, within=within)
+    return interval(ratios[:1], ratios[None, 1:], below_P, confidence=CONFIDENCE, **bounds)
 
 
 def is_causal(encoder: Encoder) -> bool:
@@ -160,6 +147,20 @@ class Outputs:
     def out(self) -> Path:
         """The output folder, `params.run.out`."""
         return Path(self.params.run.out)
+
+    def findings(self, name: str, title: str, parts: Sequence[Part], *, notes: Sequence[str]) -> Findings:
+        """The chapter of a study with this title, and the values of its tables by their titles; empty ones are left
+        out."""
+        sheets = [part for part in parts if isinstance(part, Sheet) and part.rows]
+        lead = [sentence for sheet in sheets for sentence in sheet.lead()]
+        drawings = [part for part in parts if isinstance(part, Drawing)]
+        drawings += [drawing for sheet in sheets for drawing in sheet.drawing()]
+        tables = [Table.of(sheet.rows, sheet.title, sheet.forms) for sheet in sheets]
+        numbers = json.dumps({sheet.title or name: list(sheet.rows) for sheet in sheets}, default=asdict)
+        # JSON has no infinity; NaN is refused when it is written.
+        plain = json.loads(numbers, parse_constant=lambda name: math.nan if name == "NaN" else None)
+        text = [*(part for part in parts if isinstance(part, str)), *notes]
+        return Findings(Chapter(title, lead, text, tables, drawings), plain)
 
     def exists(self, *parts: str) -> bool:
         return (self.out.joinpath(*parts) / MANIFEST).is_file()

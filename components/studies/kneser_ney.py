@@ -14,19 +14,17 @@ D_3 (a >= 3) of a length come from its numbers n_i of n-grams with a = i:
 A document is END w_1 ... w_T END; n-grams do not cross documents. A model takes about 200 bytes of memory a token.
 """
 
-from typing import Any, Final
-
 import numpy as np
 import pandas
 from numpy.typing import NDArray
 
 from components.core.errors import DataError
+from components.data.scoring.base import Floats
 from components.tokenization.special import END
 
 #: Discounts of a length whose n_1 to n_4 give none, as on a tiny corpus (the fallback of KenLM).
-FALLBACK: Final = (0.5, 1.0, 1.5)
+FALLBACK = (0.5, 1.0, 1.5)
 
-Floats = NDArray[np.float64]
 Pieces = NDArray[np.int64]
 
 
@@ -54,7 +52,7 @@ def log_probs(pieces: Pieces, *, learned: Pieces, order: int, vocabulary: int) -
             adjusted = np.where(preceded, preceded, adjusted)
         distinct = _distinct(numbers, seen)
         values, before = adjusted[numbers[distinct]], contexts[distinct]
-        discounts = np.asarray([0.0, *_discounts(np.bincount(np.minimum(values, 5), minlength=6)[1:5])])
+        discounts = np.append(0.0, _discounts(np.bincount(np.minimum(values, 5), minlength=6)[1:5]))
         totals = np.bincount(before, weights=values, minlength=size)
         freed = np.bincount(before, weights=discounts[np.minimum(values, 3)], minlength=size)
         asked = at[(at > len(learned) + 1) & (usable >= length) & (totals[contexts] > 0)]
@@ -67,14 +65,14 @@ def log_probs(pieces: Pieces, *, learned: Pieces, order: int, vocabulary: int) -
 
 def _distinct(numbers: Pieces, places: Pieces) -> Pieces:
     """The first of the places of each n-gram."""
-    first: Pieces = places[~pandas.Series(numbers[places]).duplicated().to_numpy()]
-    return first
+    return places[~pandas.Series(numbers[places]).duplicated().to_numpy()]
 
 
-def _discounts(numbers: NDArray[Any]) -> tuple[float, float, float]:
-    if not numbers.all():
-        return FALLBACK
-    n1, n2, n3, n4 = map(float, numbers)
-    y = n1 / (n1 + 2 * n2)
-    estimated = (1 - 2 * y * n2 / n1, 2 - 3 * y * n3 / n2, 3 - 4 * y * n4 / n3)
-    return estimated if all(0 <= value <= size for size, value in enumerate(estimated, 1)) else FALLBACK
+def _discounts(numbers_4: Pieces) -> Floats:
+    fallback = np.asarray(FALLBACK)
+    if not numbers_4.all():
+        return fallback
+    sizes = np.arange(1, 4)
+    y = numbers_4[0] / (numbers_4[0] + 2 * numbers_4[1])
+    estimated: Floats = sizes - (sizes + 1) * y * numbers_4[1:] / numbers_4[:-1]
+    return estimated if ((estimated >= 0) & (estimated <= sizes)).all() else fallback

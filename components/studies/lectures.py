@@ -12,11 +12,11 @@ import re
 import shlex
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, astuple
 from functools import reduce
 from itertools import product
 from pathlib import Path
-from typing import Annotated, Any, Final
+from typing import Annotated, Any
 
 import jinja2
 import yaml
@@ -32,15 +32,15 @@ from components.settings.section import Section
 from components.studies.command import STUDIES
 from components.studies.frame import Outputs, cell
 
-PAGE: Final = "lectures.md"
-FILE: Final = Path("lectures", "lectures.json")
-CLAIMS: Final = Path("experiments/lectures/claims.yaml")
+PAGE = "lectures.md"
+FILE = Path("lectures", "lectures.json")
+CLAIMS = Path("experiments/lectures/claims.yaml")
 #: The run for which the options of most claims are meant.
-PARAMS: Final = Path("experiments/lectures/params.yaml")
+PARAMS = Path("experiments/lectures/params.yaml")
 #: Maximum number of rows of a table that the page shows.
-ROWS: Final = 8
+ROWS = 8
 AGREES, NOT, UNDECIDED = "agrees", "does not agree", "not shown at this size"
-UNMEASURED: Final = "not measured by this rule"
+UNMEASURED = "not measured by this rule"
 _NUMBER = re.compile(r"[+-]?(?:inf|[\d,]*\.?\d+)")
 Entry = Mapping[str, Any]
 OneOf = Annotated[list[str], BeforeValidator(lambda of: [of] if isinstance(of, str) else of)]
@@ -76,7 +76,7 @@ class Cells(Section):
                 name = ", ".join([title] * several + (worded or [" = ".join(next(iter(row.items())))]))
                 # Cells that no word tells apart.
                 name += f" ({len(values) + 1})" * (name in values)
-                values[name] = Interval(*(self.times * of for of in (value.mean, value.low, value.high)))
+                values[name] = Interval(*(self.times * of for of in astuple(value)))
         keys = [tuple(row[key] for key in self.where) for _, row in fitting]
         wanted = sorted(product(*self.where.values())) if self.where else keys
         if each and not (len(values) == len(keys) and sorted(keys) == wanted):
@@ -101,7 +101,7 @@ class Rule(Cells):
         if not values:
             raise LookupError(self.column)
         if self.minus is not None:
-            inherited = {key: getattr(self.minus, key) or getattr(self, key) for key in ("table", "column")}
+            inherited = {"table": self.minus.table or self.table, "column": self.minus.column or self.column}
             ((rival, other),) = self.minus.model_copy(update=inherited).of(tables, each=True).items()
             times = "" if self.minus.times == 1 else f"{self.minus.times:g} times "
             about += f" minus {times}{self.minus.column or 'that'} of {rival}:"
@@ -154,7 +154,7 @@ class Claim(Section):
 
     def command(self, params: Path) -> str:
         """The command of the study on a run."""
-        flags = (part for name, value in self.options_on(params).items() for part in (f"--{name}", str(value)))
+        flags = [part for name, value in self.options_on(params).items() for part in (f"--{name}", str(value))]
         return shlex.join(["headstart", "study", self.study, *flags, "--params", str(params)])
 
     def check(self, outputs: Outputs) -> None:
@@ -169,8 +169,8 @@ class Claim(Section):
         """The answer and the number that decides it. Nothing is judged that was measured otherwise (another measure,
         study, options or run of the claim), or by a commit with changes."""
         params = shlex.split(entry["command"])[-1] if entry else ""
-        same = (self.measure, str(self.run), self.command(Path(params)))
-        if entry is None or (entry["measure"], entry.get("run", params), entry["command"]) != same:
+        same = {"measure": self.measure, "run": str(self.run), "command": self.command(Path(params))}
+        if entry is None or not ({"run": params} | dict(entry)).items() >= same.items():
             return UNMEASURED, ""
         if (entry["commit"] or "-dirty").endswith("-dirty"):
             return UNMEASURED, ""

@@ -12,7 +12,7 @@ from components.models.encoder import Encoder
 from components.models.static import StaticVectors
 from components.serving.generation import nearest_words
 from components.settings.tasks import has
-from components.studies.frame import Measured, Outputs, Row, Sheet, over
+from components.studies.frame import Outputs, Parts, Row, Rows, Sheet, over
 from components.studies.words import of_letters
 from components.tokenization import Tokenizer
 from components.tokenization.special import FIRST_ORDINARY
@@ -27,11 +27,9 @@ def frequent_words(tokenizer: Tokenizer) -> list[str]:
     order = np.arange(tokenizer.vocab_size) if counts is None else np.argsort(-counts, kind="stable")
     for id_ in order[order >= FIRST_ORDINARY].tolist():
         word = tokenizer.surface(id_)
-        if not tokenizer.continues(id_) and len(word) >= 3 and of_letters(word):
+        if len(words) < SCORED and not tokenizer.continues(id_) and len(word) >= 3 and of_letters(word):
             (ids,) = tokenizer.encode_batch([f" {word}" if tokenizer.leads_with_space else word])
             words |= {word: None} if ids.tolist() == [id_] else {}
-            if len(words) == SCORED:
-                break
     return list(words)
 
 
@@ -44,29 +42,28 @@ def near(encoder: Encoder, words: Sequence[str], *, count: int) -> dict[str, lis
         piece if id_ < FIRST_ORDINARY or tokenizer.continues(id_) else tokenizer.surface(id_)
         for id_, piece in enumerate(tokenizer.pieces)
     ]
-    table, lowercase = model.vectors(), getattr(tokenizer, "lowercase", False)
-    spelled = {of: of.lower() if lowercase else of for of in words}
+    table, spelled = model.vectors(), str.lower if getattr(tokenizer, "lowercase", False) else str
     return {
-        word: nearest_words(table, written, model.vector(of), count=count, without=(word, of))
-        for word, of in spelled.items()
+        word: nearest_words(table, written, model.vector(spelled(word)), count=count, without=(word, spelled(word)))
+        for word in words
     }
 
 
-def measure(outputs: Outputs, *, encoder: str = "", words: str = "", count: int = 8, tags: str = "") -> Measured:
+def measure(outputs: Outputs, *, encoder: str = "", words: str = "", count: int = 8, tags: str = "") -> Parts:
     """Neighbours of words in one or several tables of word vectors."""
-    rows, shares, asked = list[Row](), list[Row](), [word.strip() for word in words.split(",") if word.strip()]
-    tagged = parts_of_speech(outputs, tags) if tags else {}
+    rows, shares, tagged = Rows(), Rows(), parts_of_speech(outputs, tags) if tags else {}
     needs = "no table of word vectors, such as word2vec, fasttext or glove"
     for name, loaded in outputs.encoders(encoder, lambda each: isinstance(each.model, StaticVectors), needs).items():
         frequent = frequent_words(loaded.tokenizer)
-        for word, of in near(loaded, asked or frequent[-CHOSEN:], count=count).items():
+        asked = [word for word in map(str.strip, words.split(",")) if word] or frequent[-CHOSEN:]
+        for word, of in near(loaded, asked, count=count).items():
             rows.append({"encoder": name, "word": word, "nearest": ", ".join(f"{one} {c:.2f}" for one, c in of)})
         if tagged:
             compared = near(loaded, [word for word in frequent if word in tagged], count=count)
             names = {word: [of for of, _ in entries] for word, entries in compared.items()}
             shares.append({"encoder": name} | same_part(names, tagged))
-    sheet = Sheet(shares, "Neighbours with the same part of speech", value="gain", reference=0.0)
-    return Measured([Sheet(rows), *([sheet] if shares else [])])
+    yield Sheet(rows)
+    yield Sheet(shares, "Neighbours with the same part of speech", value="gain", reference=0.0)
 
 
 def parts_of_speech(outputs: Outputs, task: str) -> dict[str, str]:
@@ -75,21 +72,19 @@ def parts_of_speech(outputs: Outputs, task: str) -> dict[str, str]:
     facts, train = read_facts(directory), read_split(directory, "train")
     if not has(facts.kind, "words"):
         raise ConfigError(f"--tags: {task} is no task of tagging")
-    pairs = zip(map(str, chain(*train.fields)), chain(*train.targets), strict=True)
-    counted = Counter((word.casefold(), facts.labels[int(tag)]) for word, tag in pairs).most_common()
+    words, tags = (chain(*of) for of in (train.fields, train.targets))
+    counted = Counter((word.casefold(), facts.labels[int(tag)]) for word, tag in zip(words, tags, strict=True))
     # The most frequent tag of a word is the last one, which counts.
-    return dict(pair for pair, _ in reversed(counted))
+    return dict(pair for pair, _ in reversed(counted.most_common()))
 
 
 def same_part(near: Mapping[str, Sequence[str]], tagged: Mapping[str, str]) -> Row:
     """The share of neighbours with the word's part of speech, that of all neighbours (chance), and the
     gain with its interval over words. Words without a part of speech are left out."""
     parts = {word: [tagged[each.casefold()] for each in of if each.casefold() in tagged] for word, of in near.items()}
-    of_all = Counter(part for of in parts.values() for part in of)
+    of_all = Counter(chain(*parts.values()))
     pairs = [
-        (np.mean([part == tagged[word] for part in of]), of_all[tagged[word]] / of_all.total())
-        for word, of in parts.items()
-        if of
+        (of.count(tagged[word]) / len(of), of_all[tagged[word]] / of_all.total()) for word, of in parts.items() if of
     ]
     if len(pairs) < 2:
         raise DataError("--tags: fewer than two frequent words have neighbours with a known part of speech")

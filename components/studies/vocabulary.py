@@ -7,29 +7,20 @@ import numpy as np
 from components.core.artifacts import MANIFEST
 from components.core.errors import ArtifactError
 from components.data.formats.corpus import read_documents
-from components.studies.frame import Measured, Outputs, Row, Sheet, rate
+from components.studies.frame import Outputs, Parts, Rows, Sheet, rate
 from components.tokenization import load_tokenizer
 from components.tokenization.special import UNK
 from components.tokenization.train import count_words, report_on_words
 
 #: Scripts with a smaller fraction of the words are left out.
 SHARE = 0.001
-#: Column -> key of the report, of the whole text and by script.
-WHOLE = {
-    "pieces": "vocabulary",
-    "alphabet": "alphabet",
-    "non-initial": "non_initial_share",
-    "pieces per word": "pieces_per_word",
-    "characters per piece": "characters_per_piece",
-    "unknown": "unknown_rate",
-}
-BY_SCRIPT = {"share of words": "share_of_words"} | {
-    name: WHOLE[name] for name in ("pieces", "pieces per word", "unknown")
-}
+#: Column -> key of the report by script.
+BY_SCRIPT = {"share of words": "share_of_words", "pieces": "vocabulary"}
+BY_SCRIPT |= {"pieces per word": "pieces_per_word", "unknown": "unknown_rate"}
 FORMS = {"non-initial": ".1%", "unknown": ".3%", "share of words": ".1%"}
 
 
-def measure(outputs: Outputs, *, documents: int = 2000) -> Measured:
+def measure(outputs: Outputs, *, documents: int = 2000) -> Parts:
     """The vocabulary report of every tokenizer of the run on the held-out text of its corpus."""
     names = [path.parent.name for path in sorted((outputs.out / "tokenizer").glob(f"[!.]*/{MANIFEST}"))]
     if not names:
@@ -37,7 +28,7 @@ def measure(outputs: Outputs, *, documents: int = 2000) -> Measured:
             f"{outputs.out / 'tokenizer'}: has no vocabulary; run `headstart stage tokenizer --item "
             f"general-{outputs.params.tokenizer.kinds[0]}` (or `headstart retrain`) first"
         )
-    rows, scripts = list[Row](), list[Row]()
+    rows, scripts = Rows(), Rows()
     for name in names:
         tokenizer = load_tokenizer(outputs.of("tokenizer", name))
         texts = islice(read_documents(outputs.of("corpus", name.partition("-")[0]), "heldout"), documents)
@@ -49,12 +40,15 @@ def measure(outputs: Outputs, *, documents: int = 2000) -> Measured:
             ids, _ = tokenizer.encode_ragged([f" {word}" for word in words] if tokenizer.leads_with_space else words)
             sums.append(((ids == UNK).sum(), len(ids), len(words)))
         unknown, pieces, counted = np.asarray(sums, dtype=np.float64).T
-        rates = {"pieces per word": rate(pieces, counted), "unknown": rate(unknown, pieces, within=(0.0, 1.0))}
-        rows.append({"vocabulary": name} | {column: report[key] for column, key in WHOLE.items()} | rates)
+        row = {"vocabulary": name, "pieces": report["vocabulary"], "alphabet": report["alphabet"]}
+        row |= {"non-initial": report["non_initial_share"], "pieces per word": rate(pieces, counted)}
+        row |= {"characters per piece": report["characters_per_piece"]}
+        rows.append(row | {"unknown": rate(unknown, pieces, within=(0.0, 1.0))})
         scripts += [
             {"vocabulary": name, "script": script} | {column: part[key] for column, key in BY_SCRIPT.items()}
             for script, part in report["scripts"].items()
             if part["share_of_words"] >= SHARE
         ]
     rows.sort(key=lambda row: row["pieces per word"].mean)
-    return Measured([Sheet(rows, "Held-out text", FORMS, "pieces per word"), Sheet(scripts, "By script", FORMS)])
+    yield Sheet(rows, "Held-out text", FORMS, "pieces per word")
+    yield Sheet(scripts, "By script", FORMS)

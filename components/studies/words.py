@@ -1,10 +1,8 @@
-"""Words in sentences of a corpus, and an encoder's vectors of them.
+"""Words in sentences of a corpus, and an encoder's vectors of them and of texts.
 
 A sentence is a list of words as they are written between spaces, with the marks beside them (in Thai, as its dictionary
-separates them). Shape suffixes: M words of all sentences, D width.
+separates them). Shape suffixes: M words of all sentences or vectors of all rows, D width.
 """
-
-from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
@@ -15,15 +13,17 @@ import numpy as np
 import regex
 from numpy.typing import NDArray
 
-from components.core.errors import DataError
+from components.core.errors import ConfigError, DataError
 from components.data.formats.corpus import read_documents, shards
 from components.data.formats.words import words_of
 from components.data.segmenters import SEGMENTERS, Segmentation
 from components.data.tasks.data import Split
+from components.learners.task_models.kinds import find_task
+from components.learners.task_models.model import TaskModel
+from components.learners.task_models.predictor import Predictor
 from components.models.encoder import Encoder
 from components.settings.finetune import FinetuneSettings
 from components.settings.training import Training
-from components.studies.frozen import layer_vectors
 from components.tokenization.store import measure
 from components.tokenization.tokenize import sentence_starts
 
@@ -61,12 +61,11 @@ def sentences_of(text: str, segmentation: Segmentation) -> Iterator[Sentence]:
 
 def sample(corpus: Path, segmentation: Segmentation, *, count: int) -> list[Sentence]:
     """At most `count` sentences of different documents, evenly spread over the corpus."""
-    total = sum(measure(shard).documents for shard in shards(corpus))
     # Twice as many documents, because some have no such sentence.
-    candidates = {number * total // (2 * count) for number in range(2 * count)}
-    documents = (text for number, text in enumerate(read_documents(corpus)) if number in candidates)
-    sampled = [first for text in documents for first in [next(sentences_of(text, segmentation), None)] if first]
-    if not sampled:
+    documents = evenly(range(sum(measure(shard).documents for shard in shards(corpus))), 2 * count)
+    chosen, texts = set(documents), enumerate(read_documents(corpus))
+    firsts = (next(sentences_of(text, segmentation), []) for number, text in texts if number in chosen)
+    if not (sampled := [*filter(None, firsts)]):
         raise DataError(f"{corpus}: contains no sentence of {LEAST_WORDS} to {MOST_WORDS} words")
     return evenly(sampled, count)
 
@@ -82,13 +81,29 @@ def search(corpus: Path, segmentation: Segmentation, word: str, *, count: int) -
 
 def evenly(items: Sequence[Item], count: int) -> list[Item]:
     """At most `count` items, evenly spaced, in order."""
-    return [items[number * len(items) // count] for number in range(count)] if len(items) > count else list(items)
+    count = min(count, len(items))
+    return [items[number * len(items) // count] for number in range(count)]
+
+
+def layer_vectors(encoder: Encoder, split: Split, *, kind: str, settings: FinetuneSettings) -> list[Floats]:
+    """(M, D_l) float32 features of the embedding and of each layer, lowest first, in the order of the rows. Of texts,
+    the mean of the hidden states, over the sequences of a row; words have their `unit_states`."""
+    task, read = find_task(kind), settings.model_copy(update={"method": "features", "layers": "all", "pooling": "mean"})
+    model = TaskModel(encoder.model, task=task, settings=read, labels=["no", "yes"]).eval()
+    table = Predictor(model).table(model.encode(split.fields, encoder.tokenizer))
+    rows = [np.concatenate(row) if table.of_units else np.mean(row, axis=0, keepdims=True) for row in table.rows]
+    joined = np.concatenate(rows)
+    if len(joined) != sum(map(len, split.targets)):
+        raise ConfigError(
+            f"{kind}: an input is longer than finetune.<family>.max_length; raise the limit for this study"
+        )
+    widths = list(model.features.widths)
+    return np.split(joined, np.cumsum(widths * (joined.shape[1] // sum(widths)))[:-1], axis=1)
 
 
 def word_vectors(encoder: Encoder, sentences: Sequence[Sentence]) -> tuple[list[Floats], NDArray[np.int64]]:
     """(M, D_l) vectors of all words in the embedding and each layer (`unit_states`), and the number of the first word
     of each sentence. Sentences beyond the model's positions are read in windows."""
     targets = [np.zeros(len(words)) for words in sentences]
-    split = Split([tuple(words) for words in sentences], targets, [None] * len(targets))
-    layers = layer_vectors(encoder, split, kind="tagging", settings=READING)
-    return [layer.numpy() for layer in layers], np.cumsum([0, *map(len, sentences)])[:-1]
+    split = Split([*map(tuple, sentences)], targets, [None] * len(targets))
+    return layer_vectors(encoder, split, kind="tagging", settings=READING), np.cumsum([0, *map(len, targets)])[:-1]

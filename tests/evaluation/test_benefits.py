@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from components.evaluation.aggregates import Scores
-from components.evaluation.benefits import labels_needed, training_benefits
+from components.evaluation.compare import labels_needed, training_benefits
 
 
 @pytest.mark.parametrize(

@@ -10,12 +10,13 @@ from components.core.errors import ArtifactError, ConfigError
 from components.data.scoring.intervals import Interval
 from components.studies import command, vocabulary
 from components.studies.command import STUDIES, Study
-from components.studies.frame import Measured, Outputs, Sheet, cell
+from components.studies.frame import Outputs, Parts, Sheet, cell
 
 
-def count(outputs: Outputs, *, word: str = "bank", times: int = 2) -> Measured:
+def count(outputs: Outputs, *, word: str = "bank", times: int = 2) -> Parts:
     outputs.read["tokens"] = "abc"
-    return Measured([Sheet([{"word": f"[{word}]", "times": times}])], [f"{word}, {times} times."])
+    yield f"{word}, {times} times."
+    yield Sheet([{"word": f"[{word}]", "times": times}])
 
 
 @pytest.fixture(autouse=True)

@@ -15,11 +15,11 @@ from components.core.errors import ArtifactError, ConfigError
 from components.settings.cluster import ClusterSettings
 from components.settings.finetune import FinetuneSettings
 from components.settings.training import Training
-from components.studies import labelled, layers
-from components.studies.ablation import TECHNIQUES, without
+from components.studies import labelled
 from components.studies.frame import Outputs
-from components.studies.frozen import layer_vectors, logme
-from components.studies.labelled import Labelled
+from components.studies.labelled import CHOICES, TECHNIQUES, Labelled, without
+from components.studies.which_source import logme
+from components.studies.words import layer_vectors
 from tests.studies.conftest import findings, fits
 
 
@@ -98,7 +98,7 @@ def test_every_choice_of_layers_that_an_encoder_has(ready, add_encoder, trained,
     asked = trained(run)
     actual = findings(ready, "layers", encoder=block, budget=2, seeds=2)
     fits(actual, "layers")
-    assert list(asked) == (list(layers.CHOICES) if block == "bert" else ["first", "last", "mix"])
+    assert list(asked) == (list(CHOICES) if block == "bert" else ["first", "last", "mix"])
     assert all(of[0].settings.layers == name for name, of in asked.items())
     rows = {row["layers"]: row for row in actual.numbers["aws-type"]}
     last, first = rows["last"]["score"], rows["first"]
@@ -112,7 +112,7 @@ def test_every_choice_of_layers_that_an_encoder_has(ready, add_encoder, trained,
 
 @pytest.mark.slow
 def test_layers_are_learned(ready, monkeypatch):
-    monkeypatch.setattr(layers, "CHOICES", ("first", "last", "mix"))
+    monkeypatch.setattr(labelled, "CHOICES", ("first", "last", "mix"))
     # A key of fine-tuning says nothing about a head on a frozen encoder.
     ready.params.finetune["ulmfit"] = ready.params.finetune["ulmfit"].model_copy(update={"discriminative": 1.5})
     rows = findings(ready, "layers", encoder="ulmfit-adapted", budget=5, seeds=2).numbers["aws-type"]
@@ -133,7 +133,7 @@ def test_vectors_are_the_means_of_the_hidden_states(outputs, add_task, add_encod
         with torch.no_grad():
             hidden = encoder.model.hidden_states(tokens, torch.tensor([tokens.shape[1]]))
         for layer, expected in zip(actual, hidden, strict=True):
-            assert torch.allclose(layer[row], expected[0].mean(0), atol=1e-5)
+            assert layer[row] == pytest.approx(expected[0].mean(0).numpy(), abs=1e-5)
 
 
 def test_sources_are_ranked(outputs, add_task, add_encoder, monkeypatch):

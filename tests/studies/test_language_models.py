@@ -11,10 +11,8 @@ import pytest
 import torch
 
 from components.core.errors import ConfigError, DataError
-from components.studies.context import effective
+from components.studies.context import NEVER, context_losses, effective, ends_in, gain
 from components.studies.kneser_ney import FALLBACK, log_probs
-from components.studies.losses import context_losses, ends_in, gain
-from components.studies.ngrams import NEVER
 from components.tokenization.special import END
 from components.tokenization.store import TokenStore
 from tests.studies.conftest import FILLER, findings, fits

@@ -116,15 +116,6 @@ def test_claims_name_studies_their_options_and_tasks(name):
     assert all((rule.above is None) != (rule.below is None) for rule in claim.rules)
 
 
-def test_every_claim_of_the_lectures_is_on_the_page():
-    assert list(CLAIMS) == [
-        "vocabulary", "neighbours", "pretrained-vectors", "topics", "ngrams", "effective-context", "memory",
-        "contextual", "word-order", "senses", "gap", "characters", "stacking", "layers", "three-benefits",
-        "label-efficiency", "unfrozen", "training-time", "several-tasks", "distillation", "another-domain",
-        "first-task", "auxiliary", "ablation", "thai", "sizes", "negative-transfer", "transferability", "zero-shot",
-    ]  # fmt: skip
-
-
 @pytest.mark.parametrize("name", [name for name, claim in CLAIMS.items() if claim.study == "systems"])
 def test_the_systems_of_a_claim_are_those_of_its_run(name):
     """The column of a rule has the system of the options, and the budget of the task."""

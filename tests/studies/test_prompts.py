@@ -15,12 +15,10 @@ from components.core.errors import ConfigError, DataError
 from components.data.segmenters import Segmentation
 from components.data.tasks.examples import read_split
 from components.models.encoder import Encoder, build_model
-from components.studies import choices
-from components.studies.answers import SCORES, answer_scores, can_answer, pieces
+from components.studies import answers
+from components.studies.answers import SCORES, answer_scores, can_answer, fill, pieces, template_of
 from components.studies.frame import Outputs
-from components.studies.prompts import ITEMS, read_questions
-from components.studies.templates import Prompt
-from components.studies.zero_shot import label_words
+from components.studies.prompts import ITEMS, label_words, read_questions
 from components.tokenization.char import CharTokenizer
 from components.tokenization.special import END, MASK, SPECIAL_PIECES, START
 from tests.studies.conftest import CLAIMS, ROOT, SIZES, findings, fits
@@ -85,12 +83,12 @@ def test_templates():
         ("{text} and {second}: [MASK]", ("a", "b"), ("a and b:", "")),
         ("{{}} {text}", ("{x}",), ("{} {x}", "")),
     ):
-        assert Prompt.of(template).fill(parts) == filled
+        assert fill(template_of(template), parts) == filled
     with pytest.raises(ConfigError, match=r"has 2 \[MASK\]; write one or none"):
-        Prompt.of("[MASK] {text} [MASK]")
+        template_of("[MASK] {text} [MASK]")
     for wrong in ("{words}", "{}", "{text.real}", "{text[0]}", "{text[a]}", "{te[MASK]xt}", "{text:d}", "{text"):
         with pytest.raises(ConfigError, match=r"only \{text\} and \{second\} may be in braces"):
-            Prompt.of(wrong)
+            template_of(wrong)
 
 
 def test_answers_for_labels():
@@ -137,7 +135,7 @@ def test_the_choice_among_answers(outputs, add_encoder, tmp_path, monkeypatch):
         others = dict.fromkeys(("mean", "prior", "calibrated"), np.array([3, 2, 1]))
         return [{"sum": np.array([-1.0, -2.0 + n % 2, -3.0]), **others} for n, _ in enumerate(prompts)]
 
-    monkeypatch.setattr(choices, "answer_scores", scores)
+    monkeypatch.setattr(answers, "answer_scores", scores)
     path = tmp_path / "letters.jsonl"
     rows = [{"question": f"q{n}", "answer": f"a{n}"} for n in range(10)]
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
@@ -213,7 +211,7 @@ def test_labelled_rows_precede_the_prompt(run_of, monkeypatch):
         seen.extend([asked[0], *neutral])
         return real(encoder, asked, *others, neutral=neutral)
 
-    monkeypatch.setattr(choices, "answer_scores", scores)
+    monkeypatch.setattr(answers, "answer_scores", scores)
     actual = findings(run_of, "zero-shot", shots=3, prompt="{text} is a [MASK] .", **OPTIONS)
     first, second, third, asked = seen[0][0].split("\n")
     assert re.fullmatch("the .* is a river .", first) and re.fullmatch("the .* is a old bank .", second)
@@ -254,7 +252,7 @@ def test_both_sides_of_a_gap(outputs, run_with, monkeypatch):
         right = [bool(after) or n % 2 == 0 for n, (_, after) in enumerate(prompts)]
         return [dict.fromkeys(SCORES, np.array([1.0, 0.5 + not_right, 0, 0])) for not_right in map(not_, right)]
 
-    monkeypatch.setattr(choices, "answer_scores", scores)
+    monkeypatch.setattr(answers, "answer_scores", scores)
     items = ROOT / CLAIMS["gap"].options["items"]
     actual = findings(outputs, "prompts", items=str(items))
     fits(actual, "prompts")

@@ -11,10 +11,10 @@ import torch
 from components.core.errors import ConfigError
 from components.learners.finetuning.fit import Fit
 from components.settings.cluster import ClusterSettings
-from components.studies import networks, transferability
+from components.studies import transferability
 from components.studies.frame import Outputs
 from components.studies.labelled import Labelled
-from components.studies.networks import fits_of, learn
+from components.studies.transferability import fits_of, learn
 from components.training.loop import TrainingState
 from tests.studies.conftest import findings, fits
 
@@ -45,14 +45,14 @@ def pair(outputs: Outputs, add_task: Any, run_with: Any, tmp_path: Any) -> Outpu
 @pytest.fixture
 def bases(pair: Outputs) -> dict[str, Fit]:
     data = {base: Labelled.of(pair, name, 2) for base, name in {"A": "aws-service", "B": "aws-type"}.items()}
-    return fits_of(pair, data, "bert", "adapted", 2)[0]
+    return fits_of(pair, data, "bert", 2)[0]
 
 
 @pytest.fixture
 def trained(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, list[torch.Tensor]]]:
     """The encoder of every network that is trained, with its weights before training."""
     kept: list[tuple[Any, list[torch.Tensor]]] = []
-    train = networks.Run.train
+    train = transferability.Run.train
 
     def remember(run: Any, store: Any) -> None:
         (member,) = run.members
@@ -60,7 +60,7 @@ def trained(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, list[torch.Tenso
         assert member.model.features.layers == "last" and isinstance(run.state, TrainingState)
         train(run, store)
 
-    monkeypatch.setattr(networks.Run, "train", remember)
+    monkeypatch.setattr(transferability.Run, "train", remember)
     return kept
 
 
@@ -99,7 +99,7 @@ def test_the_study(pair, monkeypatch):
             "A" if fit.job.task == "aws-service" else "B"
         ), score
 
-    monkeypatch.setattr(networks, "learn", scored)
+    monkeypatch.setattr(transferability, "learn", scored)
     actual = findings(pair, "transferability", encoder="bert", other="aws-service", seeds=2)
     fits(actual, "transferability")
     # Two bases; four groups: 4 series with 4 values of n; two seeds.

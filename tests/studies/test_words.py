@@ -11,10 +11,9 @@ import torch
 from components.core.artifacts import writing
 from components.core.errors import ArtifactError, ConfigError, DataError
 from components.data.segmenters import Segmentation
-from components.studies.contextuality import likeness
+from components.studies.contextuality import likeness, pseudo_words, two_senses
 from components.studies.frame import rate
 from components.studies.neighbours import parts_of_speech, same_part
-from components.studies.senses import pseudo_words, two_senses
 from components.studies.words import of_letters, plain, sample, search, sentences_of, word_vectors
 from components.tokenization.special import SPECIAL_PIECES
 from components.tokenization.word import WordTokenizer

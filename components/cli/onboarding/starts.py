@@ -103,7 +103,7 @@ def measure(start: str, examples: Examples, *, source: TaskSource, name: str, al
 
 
 def _evidence(vectors: NDArray[np.float64], labels: NDArray[np.int64], count: int) -> float:
-    from components.studies.frozen import logme  # imports matplotlib
+    from components.studies.which_source import logme  # imports matplotlib
 
     return float(logme(vectors, np.eye(count)[labels]))
 
