@@ -40,6 +40,7 @@ NAMED = {
     "mpnet": ["<pad>", "[UNK]", "<s>", "</s>", "<mask>"],
     "roberta": ["<pad>", "<unk>", "<s>", "</s>", "<mask>"],
     "gpt": [None, None, None, "<|endoftext|>", None],
+    "llama": [None, None, None, "<|endoftext|>", None],
     "openai-gpt": [None, "<unk>", None, "\n</w>", None],
     "xlnet": ["<pad>", "<unk>", "<cls>", "<sep>", "<mask>"],
 }
@@ -196,7 +197,7 @@ def test_the_digest_covers_all_files_that_are_read(save_folder):
         (lambda folder: shutil.rmtree(folder), "does not exist"),
         (lambda folder: (folder / "config.json").unlink(), "no config.json; this is not a Hugging Face model"),
         (lambda folder: (folder / "config.json").write_text("{"), "config.json: not readable as JSON"),
-        (lambda folder: change(folder, model_type="llama"), "config.json: no family supports model_type 'llama'"),
+        (lambda folder: change(folder, model_type="mamba"), "config.json: no family supports model_type 'mamba'"),
         (lambda folder: change(folder, hidden_act="silu"), "hidden_act is 'silu', only"),
         (lambda folder: (folder / "model.safetensors").unlink(), "no model.safetensors; this folder has no weights"),
         (
