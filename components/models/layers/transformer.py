@@ -98,10 +98,10 @@ class Block(nn.Module):
         self.attention = SelfAttention(
             width, config.head_count, dropout=config.dropout_attention, causal=causal, band=band, bias=bias
         )
-        self.attention_norm = LayerNorm(width, eps=config.norm_eps, bias=bias)
+        self.attention_norm: nn.Module = LayerNorm(width, eps=config.norm_eps, bias=bias)
         self.expand = Linear(width, config.inner, bias=bias)
         self.contract = Linear(config.inner, width, bias=bias)
-        self.norm = LayerNorm(width, eps=config.norm_eps, bias=bias)
+        self.norm: nn.Module = LayerNorm(width, eps=config.norm_eps, bias=bias)
         self.drop = Dropout(config.dropout)
         self.activation = config.activation
 

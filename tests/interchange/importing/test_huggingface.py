@@ -92,7 +92,7 @@ def test_hidden_states_and_predictions_equal_those_of_transformers(family, save_
     )
     if family == "xlnet":
         return  # test_xlnet compares what it fills in
-    auto = AutoModelForCausalLM if family in ("gpt", "openai-gpt") else AutoModelForMaskedLM
+    auto = AutoModelForCausalLM if family in ("gpt", "openai-gpt", "llama") else AutoModelForMaskedLM
     with torch.no_grad():
         logits = auto.from_pretrained(folder).eval()(rows[tokens]).logits
         ours = published.model.predict(tokens)[0][..., rows >= 0]
