@@ -15,14 +15,13 @@ from components.core.errors import ConfigError
 from components.core.steps import step
 from components.registry.decide import Decision, read_decisions
 from components.reporting.advice import labels_used, not_told_apart
-from components.settings.loading import load_params
 from components.settings.minutes import FIRST_MINUTES
 from components.settings.params import Params
-from components.settings.registry import find_repository
 from components.settings.section import BASELINE
 from components.settings.tasks import LABELLED
 from flows import retrain_command, summary
 from flows.execution import run_headstart
+from flows.repository import Project
 from flows.retrain_command import INTERRUPTED as INTERRUPTED
 from flows.retrain_command import Verbose
 from flows.terminal import terminal
@@ -85,10 +84,8 @@ def command(options: FitFlags) -> None:
 def served(params: Path) -> list[str]:
     """The next commands, or what to do for a model to be better than the baseline; the summary of the run says which
     model is the current one and why."""
-    settings = load_params(params)
-    # Outputs are relative to the repository, which may be a folder above.
-    out = (find_repository(params.parent) or params.parent) / settings.run.out
-    lines = list[str]()
+    project = Project(params)
+    settings, out, lines = project.settings, project.out, list[str]()
     for task, decision in read_decisions(out / summary.DECISION).items():
         source = settings.data.tasks[task]
         model, labelled = decision.served, source.kind in LABELLED

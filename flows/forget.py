@@ -12,11 +12,10 @@ from components.core.artifacts import changing_data
 from components.core.errors import ConfigError
 from components.pipeline.lineage import forget as removal
 from components.settings.imports import is_local_copy
-from components.settings.loading import load_params
 from flows.execution import add_folder
 from flows.label import tracked_by
 from flows.plan import read_plan
-from flows.repository import find_root, locked, pipeline_of
+from flows.repository import Project, locked, pipeline_of
 from flows.run import wanted
 from flows.terminal import terminal
 
@@ -36,11 +35,11 @@ def command(
 ) -> None:
     """Remove documents and all of their copies: raw data, labels, outputs, caches, DVC's cache and local remotes. Mark
     the registered versions that have learned from them, write a certificate, and show what will be trained again."""
-    settings_file = params.resolve()
-    settings, root = load_params(settings_file), find_root(settings_file.parent)
+    project = Project(params)
+    settings, root = project.settings, project.root
     listed = file.resolve() if file is not None else None
     os.chdir(root)
-    with locked(root, what=f"forget {os.path.relpath(settings_file)}", say=terminal.say):
+    with locked(root, what=f"forget {project.name}", say=terminal.say):
         named = removal.wanted_texts(settings, documents or [], texts=text or [], file=listed, where=where, root=root)
         plan = removal.make_plan(settings, named, root=root)
         for line in removal.plan_lines(plan, root=root):
@@ -58,7 +57,7 @@ def command(
                 add_folder(path, root=root)
         for line in certificate.read_text(encoding="utf-8").splitlines():
             terminal.say(line)
-        stages = wanted(read_plan(pipeline_of(settings_file, root=root), root=root))
+        stages = wanted(read_plan(pipeline_of(project), root=root))
         again = [stage for stage in stages if stage.reasons]
         terminal.say(f"{len(again)} stages will run at the next `headstart retrain`:")
         for stage in again:

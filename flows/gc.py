@@ -23,11 +23,9 @@ from components.pipeline.monitoring.garbage import (
     orphaned_outputs,
 )
 from components.registry.drift.traffic import traffic_folder
-from components.settings.loading import load_params
-from components.settings.params import Params
 from flows.execution import ask_dvc
 from flows.plan import of_dvc
-from flows.repository import STATE, active_run, find_root, locked, recorded_outputs
+from flows.repository import STATE, Project, active_run, locked, recorded_outputs
 
 #: Logs, and the traffic log of models that are not served any more, are deleted after so many days.
 LOG_DAYS: Final = 30.0
@@ -36,12 +34,13 @@ SHOWN = 20
 _REMOVING = re.compile(r"^Removing (.+)$", re.MULTILINE)
 
 
-def collect(params: Params, *, root: Path) -> Iterator[Garbage]:
+def collect(project: Project) -> Iterator[Garbage]:
     """Everything that can be deleted by the rule of `params.gc`.
 
     Raises:
         HeadstartError: the registry, the checkpoint storage or the DVC cache cannot be read.
     """
+    root, params = project.root, project.settings
     rule = params.gc
     storage = params.cluster.storage
     storage = storage if "://" in storage else str(root / storage)
@@ -116,12 +115,12 @@ def command(
     params: ParamsFile = PARAMS,
 ) -> None:
     """Delete old checkpoints, caches, versions and logs by the rule `gc` in params.yaml; without --yes, list them."""
-    settings = load_params(params)
-    root = find_root(params.resolve().parent)
+    project = Project(params)
+    root = project.root
     if yes and (holder := active_run(root)):
         raise ConfigError(f"{holder} holds the lock of this repository; run `headstart gc --yes` when it has ended")
     with locked(root, what="gc", say=print) if yes else nullcontext():
-        garbage = list(collect(settings, root=root))
+        garbage = list(collect(project))
         if not garbage:
             print("nothing to delete")
             return

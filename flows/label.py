@@ -15,9 +15,8 @@ from components.labelling import answers as labelling
 from components.labelling.answers import Resolve
 from components.labelling.command import merged_lines
 from components.labelling.rows import source_of
-from components.settings.loading import load_params
 from flows.execution import add_folder
-from flows.repository import find_root, locked
+from flows.repository import Project, locked
 from flows.terminal import terminal
 
 
@@ -41,11 +40,11 @@ def command(
         raise typer.BadParameter("give either a file or --undo")
     if resolve not in get_args(Resolve):
         raise ConfigError(f"--resolve: {resolve!r} is not one of mine, theirs")
-    settings_file, file = params.resolve(), file and file.resolve()
-    settings, root = load_params(settings_file), find_root(settings_file.parent)
+    project, file = Project(params), file and file.resolve()
+    settings, root = project.settings, project.root
     os.chdir(root)
     name, source = source_of(settings, task)
-    with locked(root, what=f"label {os.path.relpath(settings_file)}", say=terminal.say):
+    with locked(root, what=f"label {project.name}", say=terminal.say):
         empty = 0
         if file is None:
             merged = labelling.undo(settings, task=name)

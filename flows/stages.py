@@ -25,13 +25,11 @@ from components.pipeline import costs
 from components.pipeline.costs import Duration, Estimate, History, Total, gpus, left_of, machine, work_of
 from components.pipeline.identity import STAGE as IDENTITY
 from components.pipeline.stages import DISTRIBUTED
-from components.settings.loading import load_params
-from components.settings.params import Params
 from flows import processes, summary, warm
 from flows.execution import add_folder, run_command, run_headstart, say
 from flows.flow_run import log
 from flows.plan import DATA, Plan, Stage, read_plan
-from flows.repository import data_to_pull, environment, find_root, locked, pipeline_of
+from flows.repository import Project, data_to_pull, environment, locked, pipeline_of
 from flows.run import (
     AFTERWARDS,
     STORES,
@@ -55,10 +53,10 @@ class Spending:
         seconds: in which stages ran; those in which several ran count once.
     """
 
-    def __init__(self, params: Params, *, root: Path) -> None:
-        self.params, self.root = params, root
-        self.history = History(root)
-        self.machine, self.gpus = machine(params.cluster), gpus()
+    def __init__(self, project: Project) -> None:
+        self.params, self.root = project.settings, project.root
+        self.history = History(self.root)
+        self.machine, self.gpus = machine(self.params.cluster), gpus()
         self.seconds, self.lock = 0.0, Lock()
         self._fresh: dict[str, bool] = {}
         self._since = 0.0
@@ -159,23 +157,24 @@ def run_pipeline(
 ) -> dict[str, list[str]]:
     """Run every stage of a settings file that is not up to date; arguments, result and errors as of the flow
     `retrain`."""
-    with begin(file, rebuild=rebuild, goals=goals) as (root, plan), monitored(file, root=root) as monitor:
-        settled = registry_is_unchanged(file, root=root)
+    project = Project(file)
+    with begin(project, rebuild=rebuild, goals=goals) as plan, monitored(project) as monitor:
+        root, settled = project.root, registry_is_unchanged(project)
         ahead = upcoming(plan, settled=settled)
         if ahead:
-            warm.serve(modules_of(ahead, params=file), environment(root))
+            warm.serve(modules_of(ahead, project), environment(root))
         if plan.problem or plan.data == "changed" or any(stage.reasons for stage in ahead):
             # Skipped if every stage is up to date: the check takes seconds, and these settings have passed it before.
-            run_headstart("check", "--params", str(file.relative_to(root)), source="check", root=root)
+            run_headstart("check", "--params", project.name, source="check", root=root)
         plan.refuse_problem()
-        check_space(ahead, params=file, root=root)
+        check_space(ahead, project)
         if plan.data == "changed" and data_to_pull(root).exists():
             raise ConfigError("data.dvc names data that has not been pulled; run `headstart sync`")
         if plan.data == "changed":
             say("new version of data/: dvc add", source="data")
             with changing_data(root):
                 add_folder(Path(DATA), root=root)
-        spending = Spending(load_params(file), root=root)
+        spending = Spending(project)
         spending.refuse(ahead)
         spending.expect(ahead)
         monitor.expected = {name: seconds for name, seconds in spending.left.items() if name != IDENTITY}
@@ -188,7 +187,7 @@ def run_pipeline(
         if goals:
             monitor.finish("FINISHED")
         else:
-            conclude(done, monitor, file=file, root=root, brief=brief)
+            conclude(done, monitor, project, brief=brief)
         terminal.say(f"{monitor.name} ({monitor.id})", source="run")
         return done
 
@@ -201,17 +200,17 @@ def act_on_registry(params: Path, *, run: Run) -> None:
         ConfigError: the settings or dvc.yaml are wrong.
         StageError: the registry cannot be reached, or there is nothing to register.
     """
-    file = params.resolve()
-    root = find_root(file.parent)
+    project = Project(params)
+    root = project.root
     announce()
     with locked(root, what=f"promote {params}", say=terminal.say):
         warm.serve([STORES], environment(root))
-        plan = read_plan(pipeline_of(file, root=root), root=root)
+        plan = read_plan(pipeline_of(project), root=root)
         plan.refuse_problem()
         for stage in plan.stages:
             if stage.name in ("register", "promote"):
                 run(stage, root)
-    for line in summary.decisions(root=root, params=file):
+    for line in summary.decisions(project):
         terminal.say(line)
 
 

@@ -35,7 +35,7 @@ from flows import summary
 from flows.execution import DVC, ask_dvc, run_command
 from flows.flow_run import begin_scheduled
 from flows.processes import end_session
-from flows.repository import STATE, data_to_pull, find_root, locked
+from flows.repository import STATE, Project, data_to_pull, locked
 from flows.server import ensured, server
 from flows.telemetry import run_name
 from flows.terminal import terminal
@@ -86,20 +86,19 @@ def sync(params: str = "params.yaml", *, push: bool = True) -> None:
     """
     begin_scheduled()
     with ensured():
-        _sync(Path(params).resolve(), push=push)
+        _sync(Project(Path(params)), push=push)
 
 
-def _sync(file: Path, *, push: bool) -> None:
-    root = find_root(file.parent)
-    name = file.relative_to(root)
-    retrain = [sys.executable, "-m", "components.cli", "retrain", "--params", str(name)]
+def _sync(project: Project, *, push: bool) -> None:
+    root, name = project.root, project.name
+    retrain = [sys.executable, "-m", "components.cli", "retrain", "--params", name]
     with locked(root, what=f"sync {name}", say=terminal.say):
         report = pull(root)
-    before = summary.decided_at(root=root, params=file)
+    before = summary.decided_at(project)
     run_command(retrain, source="retrain", root=root, limit_s=RETRAIN_S, stays=True)
     with locked(root, what=f"sync {name}", say=terminal.say):
-        decided = summary.decided_at(root=root, params=file) != before
-        decisions = summary.decisions(root=root, params=file, decided=decided)
+        decided = summary.decided_at(project) != before
+        decisions = summary.decisions(project, decided=decided)
         report += [*decisions, *publish(root, decisions=decisions, push=push)]
     terminal.say("")
     for line in report:

@@ -16,6 +16,7 @@ from components.registry.tracking import Record, connect
 from components.settings.loading import load_params, sources
 from components.settings.registry import RegistrySettings
 from flows.plan import Stage
+from flows.repository import Project
 from flows.telemetry import FOLDER, Monitor
 from flows.terminal import StageError, terminal
 
@@ -50,7 +51,7 @@ def holders(root: Path) -> list[str]:
 
 
 def test_the_records_of_a_retraining(root, capfd):
-    monitor = Monitor(root / "params.yaml", root=root)
+    monitor = Monitor(Project(root / "params.yaml"))
     stage = Stage("pretrain@ulmfit", address="dvc.yaml:pretrain@ulmfit", reasons=[f"registry.tracking is {ADDRESS}"])
     with pytest.raises(StageError) as caught, monitor.stage(stage):
         terminal.say(f"connecting to {ADDRESS}")
@@ -66,7 +67,7 @@ def test_the_records_of_a_retraining(root, capfd):
 
 def test_a_user_of_a_domain_is_named_in_full(root, monkeypatch):
     monkeypatch.setenv("LOGNAME", "ann@lab")
-    tags = Monitor(root / "params.yaml", root=root)._tags()
+    tags = Monitor(Project(root / "params.yaml"))._tags()
     assert (tags["user"], tags["host"]) == ("ann@lab", socket.gethostname())
 
 

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from flows import summary
+from flows.repository import Project
 from flows.terminal import Terminal
 
 from .conftest import ROOT
@@ -69,7 +70,7 @@ def params(tmp_path: Path) -> Path:
 
 
 def test_scores_decision_report_and_registry(params):
-    lines = summary.lines(root=params.parent, params=params)
+    lines = summary.lines(Project(params))
     assert [" ".join(line.split()) for line in lines if not line.strip().startswith("─")] == [
         "aws-type: macro F1, 95% interval",
         "labels a class 5 20 all registered its labels",
@@ -85,7 +86,7 @@ def test_scores_decision_report_and_registry(params):
 
 
 def test_a_fit_has_one_score_and_one_decision_for_a_task(params):
-    lines = summary.lines(root=params.parent, params=params, brief=True)
+    lines = summary.lines(Project(params), brief=True)
     assert lines == [
         "aws-type: macro F1 0.620 [0.610, 0.630], accuracy 0.700 [0.650, 0.750] of ulmfit-adapted, 95% intervals",
         "aws-type: ulmfit-adapted (version 3) is the current model: better by 0.05",
