@@ -40,9 +40,9 @@ def command(
     listed = file.resolve() if file is not None else None
     os.chdir(root)
     with locked(root, what=f"forget {project.name}", say=terminal.say):
-        named = removal.wanted_texts(settings, documents or [], texts=text or [], file=listed, where=where, root=root)
-        plan = removal.make_plan(settings, named, root=root)
-        for line in removal.plan_lines(plan, root=root):
+        named = removal.wanted_texts(settings, documents or [], texts=text or [], file=listed, where=where)
+        plan = removal.make_plan(settings, named)
+        for line in removal.plan_lines(plan):
             terminal.say(line)
         if dry_run:
             return
@@ -50,7 +50,7 @@ def command(
             raise ConfigError("headstart forget: nothing was removed; repeat the command with --yes")
         if not yes and not typer.confirm("Remove all of this?"):
             return
-        certificate = removal.forget(settings, plan, named, root=root, reason=reason)
+        certificate = removal.forget(settings, plan, named, reason=reason)
         tracked = {holder for path in plan.raw if (holder := tracked_by(path, root=root)) is not None}
         for path in sorted(path for path in tracked if not is_local_copy(path.as_posix())):
             with changing_data(root):
