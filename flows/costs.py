@@ -1,6 +1,7 @@
 """What a run would do, why, and what it would cost: `headstart plan`. Nothing is run or changed."""
 
 import json
+import os
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from typing import Annotated
@@ -63,6 +64,7 @@ def command(
 ) -> None:
     """Show what a run would do, why, and what it would cost; nothing is run."""
     project = Project(params)
+    os.chdir(project.root)
     plan = plan_to_explain(project)
     spending = Spending(project)
     estimates = spending.estimates(upcoming(plan, settled=registry_is_unchanged(project)))

@@ -57,14 +57,12 @@ def command(options: FitFlags) -> None:
     """Train, score, register and promote; then print the current model and the next commands."""
     terminal.style = "verbose" if options.verbose else "text"
     params = Path.cwd() / PARAMS
-    labelled, root = options.labelled, params.parent
+    labelled = options.labelled
     if not params.exists():
         if labelled is None:
             raise ConfigError(f"{params}: does not exist; name a labelled file: headstart fit data.csv")
         # Measuring encoders imports torch, whose memory would stay occupied in this process during the run.
-        for line in run_headstart(
-            "init", *options.arguments, "--", str(labelled), source="init", root=root, show=False
-        ):
+        for line in run_headstart("init", *options.arguments, "--", str(labelled), source="init", show=False):
             if not line.startswith(NEXT):
                 terminal.say(line, source="init", stays=SHOWN.search(line) is not None)
     else:
@@ -75,7 +73,7 @@ def command(options: FitFlags) -> None:
         if labelled is not None:
             from components.cli.onboarding.project import renew
 
-            terminal.say(f"{labelled}: the data of {renew(labelled, root=root)}", source="init", stays=True)
+            terminal.say(f"{labelled}: the data of {renew(labelled, root=params.parent)}", source="init", stays=True)
     retrain_command.command(params=params, verbose=options.verbose, brief=True)
     for line in served(params):
         terminal.say(line)

@@ -67,7 +67,7 @@ def command(
         retrain_command.run(file, goals=goals)
         examples = (task for claim in of_file for task in claim.examples)
         for task in dict.fromkeys(examples):
-            run_headstart("stage", "examples", "--item", task, "--params", str(file), source="examples", root=root)
+            run_headstart("stage", "examples", "--item", task, "--params", str(file), source="examples")
     folder = output or Outputs(load_params(params or PARAMS)).out
     for name, claim in kept.items():
         file = params or claim.run

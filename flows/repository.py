@@ -6,7 +6,7 @@ import os
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import chdir, contextmanager, suppress
 from functools import cached_property
 from pathlib import Path
 from typing import Any, TextIO
@@ -23,8 +23,11 @@ from components.settings.params import Params
 from components.settings.registry import find_repository
 from flows import flow_run
 from flows.processes import end, mark, orphans
+from flows.terminal import terminal
 
 STATE = ".headstart"
+#: A file that exists while data.dvc names a version of the data that `headstart sync` has not pulled yet.
+DATA_TO_PULL = Path(STATE, "data-to-pull")
 PARAMS = "params.yaml"
 
 
@@ -66,6 +69,12 @@ class Project:
         """Path of the settings file relative to the root."""
         return os.path.relpath(self.file, self.root)
 
+    @contextmanager
+    def locked(self, what: str) -> Iterator[None]:
+        """Work in the repository, and hold its lock, within the block; `what`: the command."""
+        with chdir(self.root), locked(self.root, what=f"{what} {self.name}", say=terminal.say):
+            yield
+
     @property
     def out(self) -> Path:
         """The run's folder."""
@@ -85,11 +94,6 @@ def recorded_outputs(lock: Path) -> dict[str, list[dict[str, Any]]]:
         stages = (read_yaml(lock) or {}).get("stages") or {}
         return {name: list(stage.get("outs", ())) for name, stage in stages.items()}
     return {}
-
-
-def data_to_pull(root: Path) -> Path:
-    """A file that exists while data.dvc names a version of the data that `headstart sync` has not pulled yet."""
-    return root / STATE / "data-to-pull"
 
 
 @contextmanager

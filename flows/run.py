@@ -21,7 +21,7 @@ from flows import summary
 from flows.execution import DVC, run_command, run_headstart
 from flows.flow_run import show_table, show_text
 from flows.plan import Plan, Stage, read_plan
-from flows.repository import STATE, Project, locked, pipeline_of, recorded_outputs
+from flows.repository import STATE, Project, pipeline_of, recorded_outputs
 from flows.telemetry import Monitor
 from flows.terminal import StageError, terminal
 
@@ -43,7 +43,7 @@ SPARE_BYTES = 10**9
 
 @contextmanager
 def begin(project: Project, *, rebuild: bool = False, goals: Sequence[str] = ()) -> Iterator[Plan]:
-    """Hold the lock of a project's repository within the block; returns the plan.
+    """Work in a project's repository, and hold its lock, within the block; returns the plan.
 
     Raises:
         ConfigError: the settings file or dvc.yaml is wrong.
@@ -51,11 +51,11 @@ def begin(project: Project, *, rebuild: bool = False, goals: Sequence[str] = ())
     root = project.root
     for made in make_project(root):
         terminal.say(f"made {made} for the versions of data and models", source="init", stays=True)
-    with locked(root, what=f"retrain {project.name}", say=terminal.say):
+    with project.locked("retrain"):
         bring(project)
         check_drift(project)
         if rebuild:
-            request(project.settings, "headstart retrain --rebuild", root=root)
+            request(project.settings, "headstart retrain --rebuild")
         pipeline = pipeline_of(project)
         commit_project(root)
         yield replace(read_plan(pipeline, root=root), goals=tuple(goals))
@@ -64,25 +64,25 @@ def begin(project: Project, *, rebuild: bool = False, goals: Sequence[str] = ())
 def bring(project: Project) -> list[Path]:
     """Import what the settings name by its address, or the newer version of it; returns the .dvc files. If an address
     cannot be reached, an existing copy is used with a warning. Raises StageError: there is none."""
-    return [_brought(each, project.root) for each in localised(read_file(project.file))[1]]
+    return [*map(_brought, localised(read_file(project.file))[1])]
 
 
-def _brought(named: Import, root: Path) -> Path:
-    path = root / named.path
+def _brought(named: Import) -> Path:
+    path = Path(named.path)
     record = path.with_name(f"{path.name}.dvc")
     if not record.exists():
         path.parent.mkdir(parents=True, exist_ok=True)
         terminal.say(f"{named.url}: dvc import-url", source="data")
         command = (*DVC, "import-url", named.url, named.path)
-        run_command(command, source="data", root=root, limit_s=IMPORT_S)
+        run_command(command, source="data", limit_s=IMPORT_S)
         return record
     before = record.read_bytes()
     try:
-        run_command((*DVC, "update", f"{named.path}.dvc"), source="data", root=root, limit_s=IMPORT_S)
+        run_command((*DVC, "update", f"{named.path}.dvc"), source="data", limit_s=IMPORT_S)
     except StageError:
         # DVC removes the copy before it fetches the new one.
         if not path.exists():
-            run_command((*DVC, "checkout", f"{named.path}.dvc"), source="data", root=root, limit_s=IMPORT_S)
+            run_command((*DVC, "checkout", f"{named.path}.dvc"), source="data", limit_s=IMPORT_S)
         terminal.say(f"warning: {named.url} cannot be reached; the copy of an earlier run is used", source="data")
     if record.read_bytes() != before:
         terminal.say(f"{named.url}: a new version", source="data", stays=True)
@@ -94,15 +94,14 @@ def check_drift(project: Project) -> None:
     check, such as a registry that does not answer, is printed and does not stop the run."""
     from components.registry.drift.traffic import segments, traffic_folder  # imports pyarrow
 
-    root = project.root
     for task in project.settings.run.tasks:
-        logged = segments(traffic_folder(root) / task)
+        logged = segments(traffic_folder() / task)
         checked = project.out / FOLDER / f"drift-{task}" / "manifest.json"
         newest = max((path.stat().st_mtime for path in logged), default=0.0)
         if newest > (checked.stat().st_mtime if checked.is_file() else 0.0):
             try:
                 arguments = ("drift", "--task", task, "--params", project.name)
-                run_headstart(*arguments, source="drift", root=root, limit_s=DRIFT_S)
+                run_headstart(*arguments, source="drift", limit_s=DRIFT_S)
             except StageError:
                 terminal.say("the check failed; the run goes on", source="drift", stays=True)
 
@@ -115,18 +114,18 @@ def check_space(ahead: Mapping[Stage, str], project: Project) -> None:
     """
     if not any(stage.reasons for stage in ahead):
         return
-    root, settings = project.root, project.settings
+    settings = project.settings
     storage = settings.cluster.storage
-    kinds = dvc_config(root).get("cache", {}).get("type", "reflink,copy")
+    kinds = dvc_config().get("cache", {}).get("type", "reflink,copy")
     recorded = recorded_outputs(project.file.with_name("dvc.lock"))
     estimate = disk.needs(
         [stage.name for stage in ahead],
         {name: sum(int(each.get("size", 0)) for each in outs) for name, outs in recorded.items()},
-        data=sum(disk.size_of(path) for path in {root / source.path for source in settings.data.sources.values()}),
+        data=sum(disk.size_of(path) for path in {Path(source.path) for source in settings.data.sources.values()}),
         out=project.out,
         # Linked outputs take no further space. Few file systems have reflinks; DVC then takes the next kind.
-        cache=None if {"hardlink", "symlink"} & {*kinds.replace(" ", "").split(",")} else root / ".dvc" / "cache",
-        checkpoints=None if "://" in storage else root / storage,
+        cache=None if {"hardlink", "symlink"} & {*kinds.replace(" ", "").split(",")} else Path(".dvc/cache"),
+        checkpoints=None if "://" in storage else Path(storage),
     )
     disk.check_space(estimate, spare=SPARE_BYTES)
 
@@ -166,7 +165,7 @@ def _record(project: Project) -> Path:
 
 def _registry_state(project: Project) -> str:
     """A string that differs after every change of a local database; empty without one."""
-    database = database_of(project.settings.registry, project.root)
+    database = database_of(project.settings.registry)
     return f"{database} {state}" if database and (state := state_of(database)) else ""
 
 

@@ -29,7 +29,7 @@ from flows import processes, summary, warm
 from flows.execution import add_folder, run_command, run_headstart, say
 from flows.flow_run import log
 from flows.plan import DATA, Plan, Stage, read_plan
-from flows.repository import Project, data_to_pull, environment, locked, pipeline_of
+from flows.repository import DATA_TO_PULL, Project, environment, pipeline_of
 from flows.run import (
     AFTERWARDS,
     STORES,
@@ -54,8 +54,7 @@ class Spending:
     """
 
     def __init__(self, project: Project) -> None:
-        self.params, self.root = project.settings, project.root
-        self.history = History(self.root)
+        self.params, self.history = project.settings, History(project.root)
         self.machine, self.gpus = machine(self.params.cluster), gpus()
         self.seconds, self.lock = 0.0, Lock()
         self._fresh: dict[str, bool] = {}
@@ -73,7 +72,7 @@ class Spending:
         return [
             costs.estimate(
                 stage.name,
-                work_of(stage.name, self.params, root=self.root),
+                work_of(stage.name, self.params),
                 history,
                 machine=self.machine,
                 gpus=self.gpus,
@@ -134,7 +133,7 @@ class Spending:
         self._count()
         duration = None
         if self._fresh.pop(stage.name) and completed:
-            work, now = work_of(stage.name, self.params, root=self.root), datetime.now(UTC)
+            work, now = work_of(stage.name, self.params), datetime.now(UTC)
             ended = now.isoformat(timespec="milliseconds")
             duration = Duration(stage.name, self.machine, work.unit, work.amount, seconds, ended)
         self.history.end(stage.name, duration)
@@ -146,9 +145,9 @@ class Spending:
         self._since = now
 
 
-#: Reproduces a stage, and repeats one that crashes: stage and root of the repository -> its outcome: Completed, Cached
-#: (the output of an earlier run was restored) or Skipped. Several threads may call it.
-Run = Callable[[Stage, Path], str]
+#: Reproduces a stage, and repeats one that crashes; returns its outcome: Completed, Cached (the output of an earlier
+#: run was restored) or Skipped. Several threads may call it.
+Run = Callable[[Stage], str]
 
 
 @ensured()
@@ -159,21 +158,21 @@ def run_pipeline(
     `retrain`."""
     project = Project(file)
     with begin(project, rebuild=rebuild, goals=goals) as plan, monitored(project) as monitor:
-        root, settled = project.root, registry_is_unchanged(project)
+        settled = registry_is_unchanged(project)
         ahead = upcoming(plan, settled=settled)
         if ahead:
-            warm.serve(modules_of(ahead, project), environment(root))
+            warm.serve(modules_of(ahead, project), environment(project.root))
         if plan.problem or plan.data == "changed" or any(stage.reasons for stage in ahead):
             # Skipped if every stage is up to date: the check takes seconds, and these settings have passed it before.
-            run_headstart("check", "--params", project.name, source="check", root=root)
+            run_headstart("check", "--params", project.name, source="check")
         plan.refuse_problem()
         check_space(ahead, project)
-        if plan.data == "changed" and data_to_pull(root).exists():
+        if plan.data == "changed" and DATA_TO_PULL.exists():
             raise ConfigError("data.dvc names data that has not been pulled; run `headstart sync`")
         if plan.data == "changed":
             say("new version of data/: dvc add", source="data")
-            with changing_data(root):
-                add_folder(Path(DATA), root=root)
+            with changing_data(Path()):
+                add_folder(Path(DATA))
         spending = Spending(project)
         spending.refuse(ahead)
         spending.expect(ahead)
@@ -183,7 +182,7 @@ def run_pipeline(
             terminal.say(left_of(spending.left), source="run")
         # It starts beside the stages before the first training.
         with session(spending.params.cluster, needed=any(stage.group in DISTRIBUTED for stage in ahead)):
-            done = run_stages(plan, root=root, run=run, monitor=monitor, settled=settled, spending=spending)
+            done = run_stages(plan, run=run, monitor=monitor, settled=settled, spending=spending)
         if goals:
             monitor.finish("FINISHED")
         else:
@@ -203,20 +202,18 @@ def act_on_registry(params: Path, *, run: Run) -> None:
     project = Project(params)
     root = project.root
     announce()
-    with locked(root, what=f"promote {params}", say=terminal.say):
+    with project.locked("promote"):
         warm.serve([STORES], environment(root))
         plan = read_plan(pipeline_of(project), root=root)
         plan.refuse_problem()
         for stage in plan.stages:
             if stage.name in ("register", "promote"):
-                run(stage, root)
+                run(stage)
     for line in summary.decisions(project):
         terminal.say(line)
 
 
-def run_stages(
-    plan: Plan, *, root: Path, run: Run, monitor: Monitor, settled: bool, spending: Spending
-) -> dict[str, list[str]]:
+def run_stages(plan: Plan, *, run: Run, monitor: Monitor, settled: bool, spending: Spending) -> dict[str, list[str]]:
     """Run the wanted stages of a plan that are not up to date, several at once if `cluster.stages` allows it. After a
     failure no stage begins, and those that run are waited for. `settled`: whether the registry is unchanged, so that
     stages that always run need not. Returns outcome (Completed, Cached, Skipped) -> names."""
@@ -245,7 +242,7 @@ def run_stages(
             left.remove(stage)
             # Stages downstream of one that ran are checked by DVC, which skips them if its output is unchanged.
             if stage.reasons or (stage.always and not settled) or changed.intersection(stage.needs):
-                attended = partial(_attended, stage, root, run=run, monitor=monitor, spending=spending)
+                attended = partial(_attended, stage, run=run, monitor=monitor, spending=spending)
                 running[_submit(threads if limit > 1 else None, attended)] = stage
             else:
                 done["Skipped"].append(stage.name)
@@ -267,12 +264,12 @@ def next_stage(left: Sequence[Stage], running: Sequence[Stage]) -> Stage | None:
     return None
 
 
-def _attended(stage: Stage, root: Path, *, run: Run, monitor: Monitor, spending: Spending) -> str:
+def _attended(stage: Stage, *, run: Run, monitor: Monitor, spending: Spending) -> str:
     """Run a stage, and record what it took; returns the outcome, or raises the error of the stage."""
     with spending.lock:
         limited, started = spending.begin(stage), time.monotonic()
     with monitor.stage(stage) as recorded:
-        recorded.outcome = outcome = run(replace(limited, measurements=recorded.measurements), root)
+        recorded.outcome = outcome = run(replace(limited, measurements=recorded.measurements))
     seconds = time.monotonic() - started
     with spending.lock:
         spending.end(stage, seconds, completed=outcome == "Completed")
@@ -307,13 +304,13 @@ def _stopping(running: Collection[Future[str]]) -> Iterator[None]:
         raise
 
 
-def reproduce(stage: Stage, root: Path) -> str:
+def reproduce(stage: Stage) -> str:
     """Reproduce one stage with DVC, once; returns its outcome.
 
     Raises:
         StageError: the stage failed, with its error message.
     """
-    usual = {each.stage: each.seconds for each in History(root).read()}.get(stage.name)
+    usual = {each.stage: each.seconds for each in History(Path()).read()}.get(stage.name)
     terminal.begin(stage.name, reasons=stage.reasons, usual_s=usual)
     for reason in stage.reasons[:3]:
         log(f"reason: {reason}")
@@ -329,7 +326,6 @@ def reproduce(stage: Stage, root: Path) -> str:
         run_command(
             (sys.executable, "-m", "flows.reproduce", stage.address, str(outcome), *forced),
             source=stage.name,
-            root=root,
             limit_s=limit_s,
             beyond=beyond,
             variables={FILE: stage.measurements} if stage.measurements else {},

@@ -82,10 +82,9 @@ class Recorded:
 
 
 class Monitor:
-    """Records the stages of a retraining, the summary, and the end."""
+    """Records the stages of a retraining, the summary, and the end, in the repository that is the working directory."""
 
     def __init__(self, project: Project) -> None:
-        self.root = project.root
         self.id = announce()
         self.name = flow_run.name() or name_of("retrain", project.file)
         self._settings, self._params = project.settings.telemetry, project.name
@@ -93,7 +92,7 @@ class Monitor:
         self.expected: dict[str, float | None] = {}
         self._begun = time.time()
         self._finished = False
-        self._file = self.root / FOLDER / f"{self.id}.jsonl"
+        self._file = project.root / FOLDER / f"{self.id}.jsonl"
         self._process: processes.Process | None = None
         self._starting = threading.Lock()  # stages may begin in several threads
 
@@ -141,8 +140,8 @@ class Monitor:
             self._tell(begin=begin)
             self._process = processes.beside(
                 *("components.pipeline.telemetry", str(self._file)),
-                directory=self.root,
-                environment=environment(self.root),
+                directory=(root := Path.cwd()),
+                environment=environment(root),
             )
 
     def finish(
@@ -156,7 +155,7 @@ class Monitor:
         if self._process is None:  # everything was up to date, or nothing has started
             from components.pipeline.telemetry import Gauges
 
-            gauges = Gauges(self.root, self._params, self._settings)
+            gauges = Gauges(self._params, self._settings)
             gauges.end(status, begun=self._begun, time=time.time())
             gauges.publish()
             return
@@ -182,9 +181,9 @@ class Monitor:
         tags = {"params": self._params, "host": host, "user": user}
         if flow_run.identifier():
             tags |= {"prefect_run": self.name, "prefect_url": f"{page()}/runs/flow-run/{self.id}"}
-        tags["git_commit"] = (commit_of(self.root) or "").partition("-dirty")[0]
+        tags["git_commit"] = (commit_of(Path()) or "").partition("-dirty")[0]
         with suppress(ArtifactError, KeyError, IndexError, TypeError):
-            tags["data"] = (read_yaml(self.root / "data.dvc") or {})["outs"][0]["md5"]
+            tags["data"] = (read_yaml(Path("data.dvc")) or {})["outs"][0]["md5"]
         return tags
 
     def _metrics(self, stage: Stage) -> dict[str, float]:
@@ -193,14 +192,14 @@ class Monitor:
         metrics: dict[str, float] = {}
         for path in stage.metrics:
             with suppress(ArtifactError):
-                leaves = flatten(read_json(self.root / path, made_by=stage.name, missing_ok=True))
+                leaves = flatten(read_json(Path(path), made_by=stage.name, missing_ok=True))
                 metrics |= {f"{prefix}{name}": value for name, value in leaves if isinstance(value, int | float)}
         return metrics
 
     def _output(self, stage: Stage) -> str:
         """DVC's digest of the directory that a stage has written; the stage `register` finds its run by it."""
         pipeline, _, name = stage.address.rpartition(":")
-        outs = recorded_outputs((self.root / pipeline).with_name("dvc.lock")).get(name, [])
+        outs = recorded_outputs(Path(pipeline).with_name("dvc.lock")).get(name, [])
         return next((str(out["md5"]) for out in outs if str(out.get("md5", "")).endswith(".dir")), "")
 
 

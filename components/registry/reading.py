@@ -47,13 +47,12 @@ class Reading:
 
     Args:
         settings: of the registry.
-        folder: as of `components.registry.tracking.connect`.
         registry: that is asked; None: it is opened when it is needed.
     """
 
-    def __init__(self, settings: RegistrySettings, folder: Path = Path(), registry: Registry | None = None) -> None:
-        self.settings, self.address, self._folder = settings, masked(settings.address), folder
-        self._database = database_of(settings, folder) or Path()
+    def __init__(self, settings: RegistrySettings, registry: Registry | None = None) -> None:
+        self.settings, self.address = settings, masked(settings.address)
+        self._database = database_of(settings) or Path()
         self._file = self._database.parent / STATE / f"{self._database.name}.json"
         self._state = state_of(self._database)
         self._answers: dict[str, Any] = self._stored()
@@ -65,7 +64,7 @@ class Reading:
         """The registry itself."""
         from components.registry.tracking import connect
 
-        return connect(self.settings, self._folder)
+        return connect(self.settings)
 
     def __getattr__(self, question: str) -> Any:
         """A method of `Registry` of `QUESTIONS`."""

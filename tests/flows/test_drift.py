@@ -33,7 +33,8 @@ class Answering:
 
 
 @pytest.fixture
-def params(tmp_path: Path) -> Path:
+def params(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
     path = tmp_path / "params.yaml"
     path.write_text((ROOT / "params.yaml").read_text() + "  # the section gc\n")
     return path

@@ -65,7 +65,7 @@ class Runs:
         *,
         address: str = "head:6379",
     ) -> list[str]:
-        def run(stage: Stage, root: Path) -> str:
+        def run(stage: Stage) -> str:
             self.events.append(f"+{stage.name}")
             work(stage)
             self.events.append(f"-{stage.name}")
@@ -79,7 +79,6 @@ class Runs:
         changed = tuple(Stage(each.name, "", needs=each.needs, reasons=("changed",)) for each in PLAN)
         done = stages.run_stages(
             Plan(stages=changed),
-            root=self.root,
             run=run,
             monitor=self.monitor,
             settled=True,

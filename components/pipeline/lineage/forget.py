@@ -127,7 +127,7 @@ def make_plan(params: Params, wanted: Sequence[str]) -> Plan:
     folders, caches = data_folders(params), _caches(params)
     kept = [Path(name).absolute() for name in ("mlruns", "mlflow.db")]
     fixed, held, side = list[Path](), list[Path](), list[Path]()
-    places = [*project_files(), *walk(traffic_folder(Path.cwd()))]
+    places = [*project_files(), *walk(traffic_folder())]
     for path in dict.fromkeys(path.absolute() for path in places):
         above = {path, *path.parents}
         if above.intersection((*folders, *caches)) or not holds(path, result.texts):

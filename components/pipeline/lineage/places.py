@@ -140,7 +140,7 @@ class Cache:
     """DVC's cache of the repository."""
 
     def __init__(self) -> None:
-        self.path = Path(".dvc", dvc_config(Path()).get("cache", {}).get("dir", "cache")).resolve()
+        self.path = Path(".dvc", dvc_config().get("cache", {}).get("dir", "cache")).resolve()
 
     def object(self, md5: str) -> Path:
         return self.path / "files" / "md5" / md5[:2] / md5[2:]
@@ -190,7 +190,7 @@ class Cache:
 def remotes() -> dict[str, str]:
     """Name -> address of the DVC remotes."""
     items = {}
-    for section, values in dvc_config(Path()).items():
+    for section, values in dvc_config().items():
         if (name := re.fullmatch(r"'?remote \"(.+)\"'?", section)) and "url" in values:
             items[name[1]] = values["url"]
     return items
