@@ -8,6 +8,7 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from components.core.artifacts import changing_data
 from components.core.errors import ERROR_FILE, TransientError
 from flows import processes, warm
 from flows.bound import bound
@@ -30,7 +31,8 @@ def add_folder(path: Path) -> None:
     Raises:
         StageError: the command failed.
     """
-    run_command((*DVC, "add", str(path)), source=path.name, limit_s=6 * 3600, show=False)
+    with changing_data(Path()):
+        run_command((*DVC, "add", str(path)), source=path.name, limit_s=6 * 3600, show=False)
 
 
 def ask_dvc(*arguments: str) -> subprocess.CompletedProcess[str]:

@@ -8,7 +8,6 @@ from typing import Annotated
 import typer
 
 from components.cli.common import PARAMS, ParamsFile
-from components.core.artifacts import changing_data
 from components.core.errors import ConfigError
 from components.pipeline.lineage import forget as removal
 from components.settings.imports import is_local_copy
@@ -52,8 +51,7 @@ def command(
         certificate = removal.forget(settings, plan, named, reason=reason)
         tracked = {holder for path in plan.raw if (holder := tracked_by(path)) is not None}
         for path in sorted(path for path in tracked if not is_local_copy(path.as_posix())):
-            with changing_data(Path()):
-                add_folder(path)
+            add_folder(path)
         for line in certificate.read_text(encoding="utf-8").splitlines():
             terminal.say(line)
         stages = wanted(read_plan(pipeline_of(project), root=project.root))

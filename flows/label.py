@@ -7,7 +7,6 @@ from typing import Annotated, cast, get_args
 import typer
 
 from components.cli.common import PARAMS, ParamsFile, Task
-from components.core.artifacts import changing_data
 from components.core.environment import who
 from components.core.errors import ConfigError
 from components.core.steps import step
@@ -56,8 +55,7 @@ def command(
         for line in lines:
             terminal.say(line)
         if merged.batch and (tracked := tracked_by(merged.file)) is not None:
-            with changing_data(Path()):
-                add_folder(tracked)
+            add_folder(tracked)
             terminal.say(f"{tracked}.dvc: new version; commit it, and run `{step('fit')}`")
 
 

@@ -18,7 +18,6 @@ from pathlib import Path
 from threading import Lock
 
 from components.cluster.session import session
-from components.core.artifacts import changing_data
 from components.core.errors import ConfigError
 from components.core.measurements import FILE
 from components.pipeline import costs
@@ -59,12 +58,6 @@ class Spending:
         self.seconds, self.lock = 0.0, Lock()
         self._fresh: dict[str, bool] = {}
         self._since = 0.0
-        #: Stages that have not ended -> expected seconds.
-        self.left: dict[str, float | None] = {}
-
-    def expect(self, stages: Mapping[Stage, str]) -> None:
-        """Note the stages of the run, whose remaining time is then known as far as earlier runs say."""
-        self.left = {each.stage: each.seconds for each in self.estimates(stages)}
 
     def estimates(self, stages: Mapping[Stage, str]) -> list[Estimate]:
         """The cost of stages, from the history of this machine."""
@@ -129,7 +122,6 @@ class Spending:
 
     def end(self, stage: Stage, seconds: float, *, completed: bool) -> None:
         """Note that a stage has ended without an error."""
-        self.left.pop(stage.name, None)
         self._count()
         duration = None
         if self._fresh.pop(stage.name) and completed:
@@ -171,15 +163,14 @@ def run_pipeline(
             raise ConfigError("data.dvc names data that has not been pulled; run `headstart sync`")
         if plan.data == "changed":
             say("new version of data/: dvc add", source="data")
-            with changing_data(Path()):
-                add_folder(Path(DATA))
+            add_folder(Path(DATA))
         spending = Spending(project)
         spending.refuse(ahead)
-        spending.expect(ahead)
-        monitor.expected = {name: seconds for name, seconds in spending.left.items() if name != IDENTITY}
-        terminal.expect(spending.left)
+        expected = {each.stage: each.seconds for each in spending.estimates(ahead)}
+        monitor.expected = {name: seconds for name, seconds in expected.items() if name != IDENTITY}
+        terminal.expect(expected)
         if ahead:
-            terminal.say(left_of(spending.left), source="run")
+            terminal.say(left_of(expected), source="run")
         # It starts beside the stages before the first training.
         with session(spending.params.cluster, needed=any(stage.group in DISTRIBUTED for stage in ahead)):
             done = run_stages(plan, run=run, monitor=monitor, settled=settled, spending=spending)
@@ -276,7 +267,7 @@ def _attended(stage: Stage, *, run: Run, monitor: Monitor, spending: Spending) -
     if outcome == "Skipped":
         terminal.done(stage.name, "up to date")
     else:
-        terminal.done(stage.name, outcome.lower(), seconds, left=left_of(spending.left))
+        terminal.done(stage.name, outcome.lower(), seconds)
     return outcome
 
 

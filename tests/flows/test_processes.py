@@ -22,6 +22,7 @@ from flows.processes import CommandTimeoutError, orphans, run
 from flows.repository import environment
 from flows.stages import reproduce
 from flows.terminal import StageError
+from tests.conftest import until
 
 from .conftest import dvc, is_running
 
@@ -381,7 +382,4 @@ def test_the_processes_of_a_run_end_with_it(tmp_path):
     owner.send_signal(signal.SIGKILL)
     owner.wait()
     owner.stdout.close()
-    end = time.monotonic() + 60
-    while is_running(started.pid):
-        assert time.monotonic() < end
-        time.sleep(0.05)
+    until(lambda: not is_running(started.pid))

@@ -14,6 +14,7 @@ from .conftest import ROOT
 def params(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Settings whose registry is registry.db in the same folder, which does not exist yet."""
     monkeypatch.setenv("MLFLOW_TRACKING_URI", "sqlite:///registry.db")
+    monkeypatch.chdir(tmp_path)
     (tmp_path / STATE).mkdir()
     (tmp_path / "params.yaml").write_text((ROOT / "params.yaml").read_text())
     return tmp_path / "params.yaml"

@@ -15,6 +15,7 @@ import pytest
 from components.cli.onboarding.repository import make_project
 from components.core.errors import ConfigError
 from flows.repository import Project, active_run, find_root, locked, pipeline_of, release_dvc_locks
+from tests.conftest import until
 
 HOLD = """
 import sys, time
@@ -68,9 +69,7 @@ def test_a_second_run_waits_and_names_the_holder(root):
         assert first.stdout is not None
         assert first.stdout.readline() == "held\n"
         waiting.start()
-        deadline = time.monotonic() + 20
-        while not printed and time.monotonic() < deadline:
-            time.sleep(0.02)
+        until(lambda: printed, limit_s=20)
         assert not entered.is_set()
         run = active_run(root)
         assert run is not None and run.startswith(f"retrain a (process {first.pid}, since 20")

@@ -109,14 +109,14 @@ def play(terminal: Terminal) -> None:
     terminal.say(BAR, source="a")
     terminal.say("2 files", source="a")
     terminal.say("warning: an empty file", source="a")
-    terminal.done("a", "completed", 3.25, left="1 stage left, about 5 s")
+    terminal.done("a", "completed", 3.25)
     terminal.done("b", "up to date")
     terminal.say("t: promote; champion: version 2", important=True)
 
 
 VERBOSE = (
     f"a | reason: new text\na | {BAR}\na | 2 files\na | warning: an empty file\n"
-    "a | completed in 3.2 s (1 stage left, about 5 s)\nb | up to date\nt: promote; champion: version 2\n"
+    "a | completed in 3.2 s (1 stage left, about 2 s)\nb | up to date\nt: promote; champion: version 2\n"
 )
 SHORT = "a | warning: an empty file\nt: promote; champion: version 2\n"
 
@@ -176,7 +176,7 @@ def test_json_prints_an_object_a_line():
         {"event": "line", "stage": "a", "text": BAR},
         {"event": "line", "stage": "a", "text": "2 files"},
         {"event": "line", "stage": "a", "text": "warning: an empty file"},
-        {"event": "done", "stage": "a", "outcome": "completed", "seconds": 3.2, "left": "1 stage left, about 5 s"},
+        {"event": "done", "stage": "a", "outcome": "completed", "seconds": 3.2, "left": "1 stage left, about 2 s"},
         {"event": "done", "stage": "b", "outcome": "up to date", "seconds": None, "left": ""},
         {"event": "line", "stage": None, "text": "t: promote; champion: version 2"},
         {"event": "error", "message": "a: no text"},
