@@ -337,8 +337,9 @@ def processes_of(project: Path) -> list[psutil.Process]:
     return result
 
 
-def test_a_requested_rebuild_runs_a_stage_that_is_up_to_date(project):
+def test_a_requested_rebuild_runs_a_stage_that_is_up_to_date(project, monkeypatch):
+    monkeypatch.chdir(project)
     dvc(project, "repro", "-q", "pretrain")
     stage = Stage(name="pretrain", address="dvc.yaml:pretrain")
-    assert stages.reproduce(stage, project) == "Skipped"
-    assert stages.reproduce(replace(stage, force=True), project) == "Completed"
+    assert stages.reproduce(stage) == "Skipped"
+    assert stages.reproduce(replace(stage, force=True)) == "Completed"
