@@ -1,6 +1,7 @@
 """What a run would do, why, and what it would cost: `headstart plan`. Nothing is run or changed."""
 
 import json
+import os
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from typing import Annotated
@@ -12,8 +13,7 @@ from components.core.progress import duration
 from components.pipeline import costs
 from components.pipeline.checks import changed_originals
 from components.pipeline.costs import Estimate, Total, Work
-from components.settings.loading import load_params
-from flows.repository import find_root
+from flows.repository import Project
 from flows.run import registry_is_unchanged, upcoming
 from flows.stages import Spending
 from flows.why import plan_to_explain
@@ -63,12 +63,11 @@ def command(
     params: ParamsFile = PARAMS,
 ) -> None:
     """Show what a run would do, why, and what it would cost; nothing is run."""
-    file = params.resolve()
-    root = find_root(file.parent)
-    settings = load_params(file)
-    plan = plan_to_explain(file)
-    spending = Spending(settings, root=root)
-    estimates = spending.estimates(upcoming(plan, settled=registry_is_unchanged(file, root=root)))
+    project = Project(params)
+    os.chdir(project.root)
+    plan = plan_to_explain(project)
+    spending = Spending(project)
+    estimates = spending.estimates(upcoming(plan, settled=registry_is_unchanged(project)))
     total = costs.total(estimates)
     excess = spending.excess(total)
     if as_json:
@@ -77,7 +76,7 @@ def command(
         return
     if plan.data == "changed":
         print("data: new version; `headstart retrain` records it first")
-    for line in changed_originals(settings, file.parent):
+    for line in changed_originals(project.settings, project.file.parent):
         print(line)
     if not estimates:
         print("every stage is up to date; a run would cost nothing")

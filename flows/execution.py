@@ -1,5 +1,6 @@
 """Commands of a run, of DVC and of `headstart`, each in a process group, with output to the terminal and to Prefect's
-log. Everything else passes between the processes in files. This module does not import Prefect."""
+log. Everything else passes between the processes in files. The working directory is the root of the repository. This
+module does not import Prefect."""
 
 import subprocess
 import sys
@@ -7,6 +8,7 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from components.core.artifacts import changing_data
 from components.core.errors import ERROR_FILE, TransientError
 from flows import processes, warm
 from flows.bound import bound
@@ -23,16 +25,17 @@ DVC_S = 24 * 3600.0
 TAIL = 20
 
 
-def add_folder(path: Path, *, root: Path) -> None:
+def add_folder(path: Path) -> None:
     """Run `dvc add` for a file or folder, so that its .dvc file identifies its content.
 
     Raises:
         StageError: the command failed.
     """
-    run_command((*DVC, "add", str(path)), source=path.name, root=root, limit_s=6 * 3600, show=False)
+    with changing_data(Path()):
+        run_command((*DVC, "add", str(path)), source=path.name, limit_s=6 * 3600, show=False)
 
 
-def ask_dvc(root: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+def ask_dvc(*arguments: str) -> subprocess.CompletedProcess[str]:
     """Run a command of DVC without output, whose failure is no error of the run.
 
     Raises:
@@ -40,15 +43,15 @@ def ask_dvc(root: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     """
     try:
         return subprocess.run(
-            [*DVC, *arguments], cwd=root, env=environment(root), capture_output=True, text=True, timeout=DVC_S
+            [*DVC, *arguments], env=environment(Path.cwd()), capture_output=True, text=True, timeout=DVC_S
         )
     except subprocess.TimeoutExpired as error:
         raise TransientError(
-            f"{root}: dvc {arguments[0]}: no end within {DVC_S:g} seconds; repeat the command"
+            f"{Path.cwd()}: dvc {arguments[0]}: no end within {DVC_S:g} seconds; repeat the command"
         ) from error
 
 
-def run_headstart(*arguments: str, source: str, root: Path, limit_s: float = 24 * 3600, show: bool = True) -> list[str]:
+def run_headstart(*arguments: str, source: str, limit_s: float = 24 * 3600, show: bool = True) -> list[str]:
     """Run a command of `headstart`, and show its output or return it only; arguments as of `run_command`.
 
     Raises:
@@ -58,21 +61,20 @@ def run_headstart(*arguments: str, source: str, root: Path, limit_s: float = 24 
     if not warm.is_serving():
         # After a kill of this process nobody reads the result.
         command = bound(command)
-    return run_command(command, source=source, root=root, limit_s=limit_s, show=show)
+    return run_command(command, source=source, limit_s=limit_s, show=show)
 
 
 def run_command(
     command: Sequence[str],
     *,
     source: str,
-    root: Path,
     limit_s: float,
     show: bool = True,
     beyond: StageError | None = None,
     variables: Mapping[str, str] | None = None,
     stays: bool = False,
 ) -> list[str]:
-    """Run a command in the repository.
+    """Run a command in the working directory, the root of the repository.
 
     Args:
         source: name of the stage, in front of each line and in the error message.
@@ -95,7 +97,7 @@ def run_command(
 
     with tempfile.TemporaryDirectory(prefix="headstart-") as folder:
         message = Path(folder) / "error"
-        given = {**environment(root), **(variables or {}), ERROR_FILE: str(message)}
+        given = {**environment(root := Path.cwd()), **(variables or {}), ERROR_FILE: str(message)}
         try:
             code = processes.run(command, directory=root, environment=given, limit_s=limit_s, on_line=relay)
             if not code:

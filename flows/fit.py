@@ -15,14 +15,13 @@ from components.core.errors import ConfigError
 from components.core.steps import step
 from components.registry.decide import Decision, read_decisions
 from components.reporting.advice import labels_used, not_told_apart
-from components.settings.loading import load_params
 from components.settings.minutes import FIRST_MINUTES
 from components.settings.params import Params
-from components.settings.registry import find_repository
 from components.settings.section import BASELINE
 from components.settings.tasks import LABELLED
 from flows import retrain_command, summary
 from flows.execution import run_headstart
+from flows.repository import Project
 from flows.retrain_command import INTERRUPTED as INTERRUPTED
 from flows.retrain_command import Verbose
 from flows.terminal import terminal
@@ -58,14 +57,12 @@ def command(options: FitFlags) -> None:
     """Train, score, register and promote; then print the current model and the next commands."""
     terminal.style = "verbose" if options.verbose else "text"
     params = Path.cwd() / PARAMS
-    labelled, root = options.labelled, params.parent
+    labelled = options.labelled
     if not params.exists():
         if labelled is None:
             raise ConfigError(f"{params}: does not exist; name a labelled file: headstart fit data.csv")
         # Measuring encoders imports torch, whose memory would stay occupied in this process during the run.
-        for line in run_headstart(
-            "init", *options.arguments, "--", str(labelled), source="init", root=root, show=False
-        ):
+        for line in run_headstart("init", *options.arguments, "--", str(labelled), source="init", show=False):
             if not line.startswith(NEXT):
                 terminal.say(line, source="init", stays=SHOWN.search(line) is not None)
     else:
@@ -76,7 +73,7 @@ def command(options: FitFlags) -> None:
         if labelled is not None:
             from components.cli.onboarding.project import renew
 
-            terminal.say(f"{labelled}: the data of {renew(labelled, root=root)}", source="init", stays=True)
+            terminal.say(f"{labelled}: the data of {renew(labelled, root=params.parent)}", source="init", stays=True)
     retrain_command.command(params=params, verbose=options.verbose, brief=True)
     for line in served(params):
         terminal.say(line)
@@ -85,10 +82,8 @@ def command(options: FitFlags) -> None:
 def served(params: Path) -> list[str]:
     """The next commands, or what to do for a model to be better than the baseline; the summary of the run says which
     model is the current one and why."""
-    settings = load_params(params)
-    # Outputs are relative to the repository, which may be a folder above.
-    out = (find_repository(params.parent) or params.parent) / settings.run.out
-    lines = list[str]()
+    project = Project(params)
+    settings, out, lines = project.settings, project.out, list[str]()
     for task, decision in read_decisions(out / summary.DECISION).items():
         source = settings.data.tasks[task]
         model, labelled = decision.served, source.kind in LABELLED

@@ -8,15 +8,13 @@ from typing import Annotated
 import typer
 
 from components.cli.common import PARAMS, ParamsFile
-from components.core.artifacts import changing_data
 from components.core.errors import ConfigError
 from components.pipeline.lineage import forget as removal
 from components.settings.imports import is_local_copy
-from components.settings.loading import load_params
 from flows.execution import add_folder
 from flows.label import tracked_by
 from flows.plan import read_plan
-from flows.repository import find_root, locked, pipeline_of
+from flows.repository import Project, pipeline_of
 from flows.run import wanted
 from flows.terminal import terminal
 
@@ -36,14 +34,13 @@ def command(
 ) -> None:
     """Remove documents and all of their copies: raw data, labels, outputs, caches, DVC's cache and local remotes. Mark
     the registered versions that have learned from them, write a certificate, and show what will be trained again."""
-    settings_file = params.resolve()
-    settings, root = load_params(settings_file), find_root(settings_file.parent)
+    project = Project(params)
+    settings = project.settings
     listed = file.resolve() if file is not None else None
-    os.chdir(root)
-    with locked(root, what=f"forget {os.path.relpath(settings_file)}", say=terminal.say):
-        named = removal.wanted_texts(settings, documents or [], texts=text or [], file=listed, where=where, root=root)
-        plan = removal.make_plan(settings, named, root=root)
-        for line in removal.plan_lines(plan, root=root):
+    with project.locked("forget"):
+        named = removal.wanted_texts(settings, documents or [], texts=text or [], file=listed, where=where)
+        plan = removal.make_plan(settings, named)
+        for line in removal.plan_lines(plan):
             terminal.say(line)
         if dry_run:
             return
@@ -51,16 +48,15 @@ def command(
             raise ConfigError("headstart forget: nothing was removed; repeat the command with --yes")
         if not yes and not typer.confirm("Remove all of this?"):
             return
-        certificate = removal.forget(settings, plan, named, root=root, reason=reason)
-        tracked = {holder for path in plan.raw if (holder := tracked_by(path, root=root)) is not None}
+        certificate = removal.forget(settings, plan, named, reason=reason)
+        tracked = {holder for path in plan.raw if (holder := tracked_by(path)) is not None}
         for path in sorted(path for path in tracked if not is_local_copy(path.as_posix())):
-            with changing_data(root):
-                add_folder(path, root=root)
+            add_folder(path)
         for line in certificate.read_text(encoding="utf-8").splitlines():
             terminal.say(line)
-        stages = wanted(read_plan(pipeline_of(settings_file, root=root), root=root))
+        stages = wanted(read_plan(pipeline_of(project), root=project.root))
         again = [stage for stage in stages if stage.reasons]
         terminal.say(f"{len(again)} stages will run at the next `headstart retrain`:")
         for stage in again:
             terminal.say(f"  {stage.name}: {stage.reasons[0]}")
-        terminal.say(f"certificate: {os.path.relpath(certificate, root)}; commit it with data.dvc")
+        terminal.say(f"certificate: {os.path.relpath(certificate)}; commit it with data.dvc")

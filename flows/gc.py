@@ -1,5 +1,6 @@
 """Delete what no run, server or rollback needs: `headstart gc [--yes]`. Without `--yes`, it is listed only."""
 
+import os
 import re
 from collections.abc import Iterator
 from contextlib import nullcontext
@@ -23,11 +24,10 @@ from components.pipeline.monitoring.garbage import (
     orphaned_outputs,
 )
 from components.registry.drift.traffic import traffic_folder
-from components.settings.loading import load_params
 from components.settings.params import Params
 from flows.execution import ask_dvc
 from flows.plan import of_dvc
-from flows.repository import STATE, active_run, find_root, locked, recorded_outputs
+from flows.repository import STATE, Project, active_run, locked, recorded_outputs
 
 #: Logs, and the traffic log of models that are not served any more, are deleted after so many days.
 LOG_DAYS: Final = 30.0
@@ -36,25 +36,23 @@ SHOWN = 20
 _REMOVING = re.compile(r"^Removing (.+)$", re.MULTILINE)
 
 
-def collect(params: Params, *, root: Path) -> Iterator[Garbage]:
+def collect(params: Params) -> Iterator[Garbage]:
     """Everything that can be deleted by the rule of `params.gc`.
 
     Raises:
         HeadstartError: the registry, the checkpoint storage or the DVC cache cannot be read.
     """
-    rule = params.gc
-    storage = params.cluster.storage
-    storage = storage if "://" in storage else str(root / storage)
-    yield from old(checkpoints(storage), days=rule.checkpoint_days)
-    yield from old(features(root / params.cluster.features), days=rule.checkpoint_days)
-    former = [(name, root / out["path"]) for name, outs in recorded_outputs(root / "dvc.lock").items() for out in outs]
-    yield from orphaned_outputs(former, current_outputs(root))
-    yield from old(logs(root / STATE, traffic_folder(root)), days=LOG_DAYS)
+    rule, cluster = params.gc, params.cluster
+    yield from old(checkpoints(cluster.storage), days=rule.checkpoint_days)
+    yield from old(features(Path(cluster.features)), days=rule.checkpoint_days)
+    former = [(name, Path(out["path"])) for name, outs in recorded_outputs(Path("dvc.lock")).items() for out in outs]
+    yield from orphaned_outputs(former, current_outputs())
+    yield from old(logs(Path(STATE), traffic_folder()), days=LOG_DAYS)
     yield from old_versions(params)
-    yield from unused_cache(root)
+    yield from unused_cache()
 
 
-def current_outputs(root: Path) -> list[Path]:
+def current_outputs() -> list[Path]:
     """The outputs of all stages of the repository, in any of its dvc.yaml files.
 
     Raises:
@@ -63,15 +61,15 @@ def current_outputs(root: Path) -> list[Path]:
     from dvc.repo import Repo
 
     try:
-        with Repo(str(root)) as repo:
+        with Repo() as repo:
             return [Path(output.fs_path) for stage in repo.index.stages for output in stage.outs]
     except Exception as error:
         if not of_dvc(error):
             raise
-        raise ConfigError(f"{root / PIPELINE}: {error}") from error
+        raise ConfigError(f"{Path.cwd() / PIPELINE}: {error}") from error
 
 
-def unused_cache(root: Path) -> Iterator[Garbage]:
+def unused_cache() -> Iterator[Garbage]:
     """Files of the DVC cache that neither the working tree nor any commit uses, as one entry.
 
     A cache outside of the repository may belong to other repositories, too; it is left alone.
@@ -79,21 +77,21 @@ def unused_cache(root: Path) -> Iterator[Garbage]:
     Raises:
         ConfigError: DVC failed.
     """
-    cache = Path(_dvc(root, "cache", "dir").strip())
-    if root not in cache.resolve().parents:
+    cache = Path(_dvc("cache", "dir").strip())
+    if Path.cwd() not in cache.resolve().parents:
         print(f"{cache}: the DVC cache is outside of the repository; it is left alone")
         return
-    has_git = git(root, "rev-parse", "HEAD") is not None
+    has_git = git(Path(), "rev-parse", "HEAD") is not None
     flags = ["gc", "--force", "--workspace", *(["--all-commits"] if has_git else [])]
-    files = [Path(path) for path in _REMOVING.findall(_dvc(root, *flags, "--dry"))]
+    files = [Path(path) for path in _REMOVING.findall(_dvc(*flags, "--dry"))]
     size = sum(file.stat().st_size for file in files if file.is_file())
     if files:
         reason = "used by no commit and not by the working tree" if has_git else "not used by the working tree"
-        yield Garbage("DVC cache", f"{len(files)} files of {cache}", size, lambda: _dvc(root, *flags), reason)
+        yield Garbage("DVC cache", f"{len(files)} files of {cache}", size, lambda: _dvc(*flags), reason)
 
 
-def _dvc(root: Path, *arguments: str) -> str:
-    done = ask_dvc(root, *arguments)
+def _dvc(*arguments: str) -> str:
+    done = ask_dvc(*arguments)
     if done.returncode:
         raise ConfigError(f"dvc {arguments[0]}: {done.stderr.strip() or done.stdout.strip()}")
     return done.stdout
@@ -116,12 +114,13 @@ def command(
     params: ParamsFile = PARAMS,
 ) -> None:
     """Delete old checkpoints, caches, versions and logs by the rule `gc` in params.yaml; without --yes, list them."""
-    settings = load_params(params)
-    root = find_root(params.resolve().parent)
+    project = Project(params)
+    root = project.root
+    os.chdir(root)
     if yes and (holder := active_run(root)):
         raise ConfigError(f"{holder} holds the lock of this repository; run `headstart gc --yes` when it has ended")
     with locked(root, what="gc", say=print) if yes else nullcontext():
-        garbage = list(collect(settings, root=root))
+        garbage = list(collect(project.settings))
         if not garbage:
             print("nothing to delete")
             return

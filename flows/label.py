@@ -7,7 +7,6 @@ from typing import Annotated, cast, get_args
 import typer
 
 from components.cli.common import PARAMS, ParamsFile, Task
-from components.core.artifacts import changing_data
 from components.core.environment import who
 from components.core.errors import ConfigError
 from components.core.steps import step
@@ -15,9 +14,8 @@ from components.labelling import answers as labelling
 from components.labelling.answers import Resolve
 from components.labelling.command import merged_lines
 from components.labelling.rows import source_of
-from components.settings.loading import load_params
 from flows.execution import add_folder
-from flows.repository import find_root, locked
+from flows.repository import Project
 from flows.terminal import terminal
 
 
@@ -41,11 +39,10 @@ def command(
         raise typer.BadParameter("give either a file or --undo")
     if resolve not in get_args(Resolve):
         raise ConfigError(f"--resolve: {resolve!r} is not one of mine, theirs")
-    settings_file, file = params.resolve(), file and file.resolve()
-    settings, root = load_params(settings_file), find_root(settings_file.parent)
-    os.chdir(root)
+    project, file = Project(params), file and file.resolve()
+    settings = project.settings
     name, source = source_of(settings, task)
-    with locked(root, what=f"label {os.path.relpath(settings_file)}", say=terminal.say):
+    with project.locked("label"):
         empty = 0
         if file is None:
             merged = labelling.undo(settings, task=name)
@@ -57,15 +54,13 @@ def command(
             lines = list(merged_lines(merged, task=name, empty=empty))
         for line in lines:
             terminal.say(line)
-        if merged.batch and (tracked := tracked_by(merged.file, root=root)) is not None:
-            with changing_data(root):
-                add_folder(tracked, root=root)
+        if merged.batch and (tracked := tracked_by(merged.file)) is not None:
+            add_folder(tracked)
             terminal.say(f"{tracked}.dvc: new version; commit it, and run `{step('fit')}`")
 
 
-def tracked_by(path: Path, *, root: Path) -> Path | None:
-    """The file or folder that holds `path` and has a .dvc file, relative to the root; None if there is none."""
-    relative = Path(os.path.relpath(path, root))
-    return next(
-        (each for each in (relative, *relative.parents) if each.name and (root / f"{each}.dvc").is_file()), None
-    )
+def tracked_by(path: Path) -> Path | None:
+    """The file or folder that holds `path` and has a .dvc file, relative to the working directory; None if there is
+    none."""
+    relative = Path(os.path.relpath(path))
+    return next((each for each in (relative, *relative.parents) if each.name and Path(f"{each}.dvc").is_file()), None)

@@ -18,7 +18,7 @@ from components.studies.frame import Outputs
 from components.studies.lectures import PAGE, PARAMS, Claim, measured, read_claims, store, write_pages
 from flows import retrain_command
 from flows.execution import run_headstart
-from flows.repository import find_root
+from flows.repository import Project
 from flows.run import upcoming
 from flows.stages import Spending
 from flows.why import plan_to_explain
@@ -67,7 +67,7 @@ def command(
         retrain_command.run(file, goals=goals)
         examples = (task for claim in of_file for task in claim.examples)
         for task in dict.fromkeys(examples):
-            run_headstart("stage", "examples", "--item", task, "--params", str(file), source="examples", root=root)
+            run_headstart("stage", "examples", "--item", task, "--params", str(file), source="examples")
     folder = output or Outputs(load_params(params or PARAMS)).out
     for name, claim in kept.items():
         file = params or claim.run
@@ -90,9 +90,9 @@ def command(
 def expected(file: Path, goals: Sequence[str]) -> str:
     """How many stages are missing for some goals, and how long they take: by the history of this machine, and where it
     has none, by the durations that are recorded beside the settings."""
-    root, settings = find_root(file.resolve().parent), load_params(file)
-    plan = replace(plan_to_explain(file), goals=tuple(goals))
-    estimates = Spending(settings, root=root).estimates(upcoming(plan, settled=True))
+    project = Project(file)
+    plan = replace(plan_to_explain(project), goals=tuple(goals))
+    estimates = Spending(project).estimates(upcoming(plan, settled=True))
     recorded = History(file.parent, RECORDED).read()
     machines = " or ".join(dict.fromkeys(each.machine for each in recorded))
     recorded = [replace(each, machine=machines) for each in recorded]

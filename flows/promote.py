@@ -7,8 +7,7 @@ import typer
 
 from components.cli.common import PARAMS, ParamsFile
 from components.core.errors import ConfigError
-from components.settings.loading import load_params
-from flows.repository import find_root
+from flows.repository import Project
 from flows.server import server
 from flows.terminal import terminal
 
@@ -35,7 +34,8 @@ def command(
         return
     from components.registry.ledger import assign
 
-    settings = load_params(params)
-    os.chdir(find_root(params.parent))
+    project = Project(params)
+    settings = project.settings
+    os.chdir(project.root)
     chosen = task or settings.run.tasks[0]
     terminal.say(assign(settings.registry, chosen, version=version, reason=reason, force=force))

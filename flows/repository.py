@@ -6,7 +6,8 @@ import os
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import chdir, contextmanager, suppress
+from functools import cached_property
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -18,11 +19,15 @@ from components.core.liveness import is_alive
 from components.core.resources import PIPELINE
 from components.pipeline.dvc_yaml import write_dvc_yaml
 from components.settings.loading import load_params
+from components.settings.params import Params
 from components.settings.registry import find_repository
 from flows import flow_run
 from flows.processes import end, mark, orphans
+from flows.terminal import terminal
 
 STATE = ".headstart"
+#: A file that exists while data.dvc names a version of the data that `headstart sync` has not pulled yet.
+DATA_TO_PULL = Path(STATE, "data-to-pull")
 PARAMS = "params.yaml"
 
 
@@ -43,6 +48,39 @@ def find_root(start: Path) -> Path:
     )
 
 
+class Project:
+    """A settings file and the repository that it is in. Its settings are read once, when they are first used."""
+
+    def __init__(self, file: Path) -> None:
+        self.file = file.resolve()
+
+    @cached_property
+    def root(self) -> Path:
+        """Of the repository (`find_root`)."""
+        return find_root(self.file.parent)
+
+    @cached_property
+    def settings(self) -> Params:
+        """Raises ConfigError: they are invalid."""
+        return load_params(self.file)
+
+    @property
+    def name(self) -> str:
+        """Path of the settings file relative to the root."""
+        return os.path.relpath(self.file, self.root)
+
+    @contextmanager
+    def locked(self, what: str) -> Iterator[None]:
+        """Work in the repository, and hold its lock, within the block; `what`: the command."""
+        with chdir(self.root), locked(self.root, what=f"{what} {self.name}", say=terminal.say):
+            yield
+
+    @property
+    def out(self) -> Path:
+        """The run's folder."""
+        return self.root / self.settings.run.out
+
+
 def environment(root: Path) -> dict[str, str]:
     """Environment of a stage's process: `headstart` and `dvc` of this interpreter first in PATH, unbuffered output."""
     binaries = str(Path(sys.executable).parent)
@@ -56,11 +94,6 @@ def recorded_outputs(lock: Path) -> dict[str, list[dict[str, Any]]]:
         stages = (read_yaml(lock) or {}).get("stages") or {}
         return {name: list(stage.get("outs", ())) for name, stage in stages.items()}
     return {}
-
-
-def data_to_pull(root: Path) -> Path:
-    """A file that exists while data.dvc names a version of the data that `headstart sync` has not pulled yet."""
-    return root / STATE / "data-to-pull"
 
 
 @contextmanager
@@ -157,17 +190,16 @@ def _is_dvc(process: psutil.Process, root: Path) -> bool:
         return False
 
 
-def pipeline_of(params: Path, *, root: Path) -> Path:
+def pipeline_of(project: Project) -> Path:
     """The dvc.yaml of a settings file, in the same folder; it is written if the settings have changed.
 
     Raises:
-        ConfigError: the settings file does not exist, is outside of the repository or is not called params.yaml, the
-            settings are invalid.
+        ConfigError: the settings file does not exist or is not called params.yaml, or the settings are invalid.
     """
-    params = params.resolve()
-    if not params.is_file():
-        raise ConfigError(f"{params}: does not exist; name the settings file with --params")
-    if params.name != PARAMS or root not in params.parents:
-        raise ConfigError(f"{params}: must be called {PARAMS} and be in a folder of its own below {root}")
-    write_dvc_yaml(load_params(params), params)
-    return params.with_name(PIPELINE)
+    file = project.file
+    if not file.is_file():
+        raise ConfigError(f"{file}: does not exist; name the settings file with --params")
+    if file.name != PARAMS:
+        raise ConfigError(f"{file}: must be called {PARAMS} and be in a folder of its own below {project.root}")
+    write_dvc_yaml(project.settings, file)
+    return file.with_name(PIPELINE)

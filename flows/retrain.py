@@ -25,14 +25,14 @@ def is_retriable(task: Any, task_run: TaskRun, state: State[Any]) -> bool:
 
 
 @task(task_run_name="{stage.name}", cache_policy=NO_CACHE, retry_condition_fn=is_retriable)
-def reproduce(stage: Stage, root: Path) -> State[str]:
+def reproduce(stage: Stage) -> State[str]:
     """Reproduce one stage with DVC: a completed state, whose name and result are the outcome. Raises StageError: the
     stage failed."""
-    outcome = stages.reproduce(stage, root)
+    outcome = stages.reproduce(stage)
     return Completed(name=outcome, message=f"{stage.name}: {outcome.lower()}", data=outcome)
 
 
-def run_stage(stage: Stage, root: Path) -> str:
+def run_stage(stage: Stage) -> str:
     """Reproduce a stage as a task of the current flow run, which is repeated as often as its `retries` say; returns the
     outcome.
 
@@ -40,7 +40,7 @@ def run_stage(stage: Stage, root: Path) -> str:
         StageError: the stage failed, with its error message.
     """
     options: dict[str, Any] = {"retries": stage.retries, "retry_delay_seconds": RETRY_DELAYS_S}
-    state = reproduce.with_options(name=stage.group, **options)(stage, root, return_state=True)
+    state = reproduce.with_options(name=stage.group, **options)(stage, return_state=True)
     return str(state.result())
 
 

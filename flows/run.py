@@ -1,6 +1,5 @@
 """A run of the pipeline: its lock, what precedes its stages, which stages it has, and its end."""
 
-import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -13,15 +12,16 @@ from components.pipeline.identity import STAGE as IDENTITY
 from components.pipeline.monitoring import disk
 from components.pipeline.running import request
 from components.pipeline.stages import STAGES
+from components.registry.reading import state_of
 from components.reporting.findings import FOLDER
 from components.settings.imports import Import, localised
-from components.settings.loading import load_params, read_file
+from components.settings.loading import read_file
 from components.settings.registry import SQLITE, database_of
 from flows import summary
 from flows.execution import DVC, run_command, run_headstart
 from flows.flow_run import show_table, show_text
 from flows.plan import Plan, Stage, read_plan
-from flows.repository import STATE, find_root, locked, pipeline_of, recorded_outputs
+from flows.repository import STATE, Project, pipeline_of, recorded_outputs
 from flows.telemetry import Monitor
 from flows.terminal import StageError, terminal
 
@@ -42,72 +42,71 @@ SPARE_BYTES = 10**9
 
 
 @contextmanager
-def begin(file: Path, *, rebuild: bool = False, goals: Sequence[str] = ()) -> Iterator[tuple[Path, Plan]]:
-    """Hold the lock of a settings file's repository within the block; returns its root and the plan.
+def begin(project: Project, *, rebuild: bool = False, goals: Sequence[str] = ()) -> Iterator[Plan]:
+    """Work in a project's repository, and hold its lock, within the block; returns the plan.
 
     Raises:
         ConfigError: the settings file or dvc.yaml is wrong.
     """
-    root = find_root(file.parent)
+    root = project.root
     for made in make_project(root):
         terminal.say(f"made {made} for the versions of data and models", source="init", stays=True)
-    with locked(root, what=f"retrain {os.path.relpath(file)}", say=terminal.say):
-        bring(file, root=root)
-        check_drift(file, root=root)
+    with project.locked("retrain"):
+        bring(project)
+        check_drift(project)
         if rebuild:
-            request(load_params(file), "headstart retrain --rebuild", root=root)
-        pipeline = pipeline_of(file, root=root)
+            request(project.settings, "headstart retrain --rebuild")
+        pipeline = pipeline_of(project)
         commit_project(root)
-        yield root, replace(read_plan(pipeline, root=root), goals=tuple(goals))
+        yield replace(read_plan(pipeline, root=root), goals=tuple(goals))
 
 
-def bring(file: Path, *, root: Path) -> list[Path]:
+def bring(project: Project) -> list[Path]:
     """Import what the settings name by its address, or the newer version of it; returns the .dvc files. If an address
     cannot be reached, an existing copy is used with a warning. Raises StageError: there is none."""
-    return [_brought(each, root) for each in localised(read_file(file))[1]]
+    return [*map(_brought, localised(read_file(project.file))[1])]
 
 
-def _brought(named: Import, root: Path) -> Path:
-    path = root / named.path
+def _brought(named: Import) -> Path:
+    path = Path(named.path)
     record = path.with_name(f"{path.name}.dvc")
     if not record.exists():
         path.parent.mkdir(parents=True, exist_ok=True)
         terminal.say(f"{named.url}: dvc import-url", source="data")
         command = (*DVC, "import-url", named.url, named.path)
-        run_command(command, source="data", root=root, limit_s=IMPORT_S)
+        run_command(command, source="data", limit_s=IMPORT_S)
         return record
     before = record.read_bytes()
     try:
-        run_command((*DVC, "update", f"{named.path}.dvc"), source="data", root=root, limit_s=IMPORT_S)
+        run_command((*DVC, "update", f"{named.path}.dvc"), source="data", limit_s=IMPORT_S)
     except StageError:
         # DVC removes the copy before it fetches the new one.
         if not path.exists():
-            run_command((*DVC, "checkout", f"{named.path}.dvc"), source="data", root=root, limit_s=IMPORT_S)
+            run_command((*DVC, "checkout", f"{named.path}.dvc"), source="data", limit_s=IMPORT_S)
         terminal.say(f"warning: {named.url} cannot be reached; the copy of an earlier run is used", source="data")
     if record.read_bytes() != before:
         terminal.say(f"{named.url}: a new version", source="data", stays=True)
     return record
 
 
-def check_drift(params: Path, *, root: Path) -> None:
+def check_drift(project: Project) -> None:
     """Compare the served traffic of each task with training, if any was logged since the last check. An error of the
     check, such as a registry that does not answer, is printed and does not stop the run."""
     from components.registry.drift.traffic import segments, traffic_folder  # imports pyarrow
 
-    settings = load_params(params)
-    for task in settings.run.tasks:
-        logged = segments(traffic_folder(root) / task)
-        checked = root / settings.run.out / FOLDER / f"drift-{task}" / "manifest.json"
+    for task in project.settings.run.tasks:
+        logged = segments(traffic_folder() / task)
+        checked = project.out / FOLDER / f"drift-{task}" / "manifest.json"
         newest = max((path.stat().st_mtime for path in logged), default=0.0)
         if newest > (checked.stat().st_mtime if checked.is_file() else 0.0):
             try:
-                path = str(params.relative_to(root))
-                run_headstart("drift", "--task", task, "--params", path, source="drift", root=root, limit_s=DRIFT_S)
+                arguments = ("drift", "--task", task, "--params", project.name)
+                run_headstart(*arguments, source="drift", limit_s=DRIFT_S)
             except StageError:
                 terminal.say("the check failed; the run goes on", source="drift", stays=True)
 
 
-def check_space(ahead: Mapping[Stage, str], *, params: Path, root: Path) -> None:
+def check_space(ahead: Mapping[Stage, str], project: Project) -> None:
     """Refuse a run of the stages ahead that would fill a disk.
 
     Raises:
@@ -115,64 +114,59 @@ def check_space(ahead: Mapping[Stage, str], *, params: Path, root: Path) -> None
     """
     if not any(stage.reasons for stage in ahead):
         return
-    settings = load_params(params)
+    settings = project.settings
     storage = settings.cluster.storage
-    kinds = dvc_config(root).get("cache", {}).get("type", "reflink,copy")
-    recorded = recorded_outputs(params.with_name("dvc.lock"))
+    kinds = dvc_config().get("cache", {}).get("type", "reflink,copy")
+    recorded = recorded_outputs(project.file.with_name("dvc.lock"))
     estimate = disk.needs(
         [stage.name for stage in ahead],
         {name: sum(int(each.get("size", 0)) for each in outs) for name, outs in recorded.items()},
-        data=sum(disk.size_of(path) for path in {root / source.path for source in settings.data.sources.values()}),
-        out=root / settings.run.out,
+        data=sum(disk.size_of(path) for path in {Path(source.path) for source in settings.data.sources.values()}),
+        out=project.out,
         # Linked outputs take no further space. Few file systems have reflinks; DVC then takes the next kind.
-        cache=None if {"hardlink", "symlink"} & {*kinds.replace(" ", "").split(",")} else root / ".dvc" / "cache",
-        checkpoints=None if "://" in storage else root / storage,
+        cache=None if {"hardlink", "symlink"} & {*kinds.replace(" ", "").split(",")} else Path(".dvc/cache"),
+        checkpoints=None if "://" in storage else Path(storage),
     )
     disk.check_space(estimate, spare=SPARE_BYTES)
 
 
-def conclude(done: dict[str, list[str]], monitor: Monitor, *, file: Path, root: Path, brief: bool) -> None:
+def conclude(done: dict[str, list[str]], monitor: Monitor, project: Project, *, brief: bool) -> None:
     """Record the end of a run and print its summary."""
     decided = "promote" not in done["Skipped"]
-    decisions = summary.decisions(root=root, params=file, decided=decided)
+    decisions = summary.decisions(project, decided=decided)
     # Before the state of the registry is recorded, which the monitor changes.
-    monitor.finish("FINISHED", summary=decisions, reports=summary.reports(root=root, params=file))
-    record_registry(file, root=root)
-    settings = load_params(file)
-    for task in settings.run.tasks:
-        if rows := summary.score_rows(summary.evaluated(root / settings.run.out, task)):
+    monitor.finish("FINISHED", summary=decisions, reports=summary.reports(project))
+    record_registry(project)
+    for task in project.settings.run.tasks:
+        if rows := summary.score_rows(summary.evaluated(project.out, task)):
             show_table(f"scores-{task}", rows)
     if decisions:
         show_text("decision", "\n".join(f"- {line}" for line in decisions))
-    for line in summary.lines(root=root, params=file, decided=decided, brief=brief):
+    for line in summary.lines(project, decided=decided, brief=brief):
         terminal.say(line, important=line in decisions)
 
 
-def registry_is_unchanged(params: Path, *, root: Path) -> bool:
+def registry_is_unchanged(project: Project) -> bool:
     """Whether the registry is in the state in which the last run of this settings file left it; False if it is not a
     local database."""
-    state, record = _registry_state(params, root), _record(params, root)
+    state, record = _registry_state(project), _record(project)
     return bool(state) and record.is_file() and record.read_text("utf-8") == state
 
 
-def record_registry(params: Path, *, root: Path) -> None:
+def record_registry(project: Project) -> None:
     """Record the state of the registry at the end of a run."""
-    if state := _registry_state(params, root):
-        write_atomic(_record(params, root), state)
+    if state := _registry_state(project):
+        write_atomic(_record(project), state)
 
 
-def _record(params: Path, root: Path) -> Path:
-    return root / STATE / f"registry-{digest_text(str(params))[:12]}"
+def _record(project: Project) -> Path:
+    return project.root / STATE / f"registry-{digest_text(str(project.file))[:12]}"
 
 
-def _registry_state(params: Path, root: Path) -> str:
+def _registry_state(project: Project) -> str:
     """A string that differs after every change of a local database; empty without one."""
-    database = database_of(load_params(params).registry, root)
-    if database is None or not database.is_file():
-        return ""
-    files = [database, *database.parent.glob(f"{database.name}-*")]  # with its journals
-    states = [(str(file), (stat := file.stat()).st_ino, stat.st_size, stat.st_mtime_ns) for file in sorted(files)]
-    return str(states)
+    database = database_of(project.settings.registry)
+    return f"{database} {state}" if database and (state := state_of(database)) else ""
 
 
 def upcoming(plan: Plan, *, settled: bool = False) -> dict[Stage, str]:
@@ -194,10 +188,10 @@ def upcoming(plan: Plan, *, settled: bool = False) -> dict[Stage, str]:
     return ahead
 
 
-def modules_of(ahead: Mapping[Stage, str], *, params: Path) -> list[str]:
+def modules_of(ahead: Mapping[Stage, str], project: Project) -> list[str]:
     """The modules of the commands and of the stages ahead, and MLflow's for a local database."""
     modules = dict.fromkeys(STAGES[stage.group].module for stage in ahead if stage.group in STAGES)
-    local = modules and load_params(params).registry.address.startswith(SQLITE)
+    local = modules and project.settings.registry.address.startswith(SQLITE)
     return [*COMMANDS, *modules, *([STORES] if local else [])]
 
 

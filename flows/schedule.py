@@ -18,7 +18,7 @@ from components.core.artifacts import digest_text
 from components.core.errors import ConfigError
 from flows import notify
 from flows.flow_run import KILLED, MISSED, RUNNER
-from flows.repository import STATE, find_root, read_locked, try_lock, write_locked
+from flows.repository import STATE, Project, read_locked, try_lock, write_locked
 from flows.server import ensured, server
 from flows.terminal import terminal
 
@@ -56,7 +56,7 @@ def command(options: Flags) -> None:
         raise ConfigError(f"{options.params}: does not exist; name the settings file with --params")
     if not re.fullmatch(r"[a-z0-9][a-z0-9-]{0,59}", name):
         raise ConfigError(f"--name {name!r}: must consist of lower-case letters, digits and dashes, such as nightly")
-    root, times = find_root(file.parent), times_of(options)
+    root, times = Project(file).root, times_of(options)
     lock = root / STATE / "schedules" / f"{name}.lock"
     lock.parent.mkdir(parents=True, exist_ok=True)
     with lock.open("a+") as held:

@@ -18,20 +18,17 @@ from pathlib import Path
 from threading import Lock
 
 from components.cluster.session import session
-from components.core.artifacts import changing_data
 from components.core.errors import ConfigError
 from components.core.measurements import FILE
 from components.pipeline import costs
 from components.pipeline.costs import Duration, Estimate, History, Total, gpus, left_of, machine, work_of
 from components.pipeline.identity import STAGE as IDENTITY
 from components.pipeline.stages import DISTRIBUTED
-from components.settings.loading import load_params
-from components.settings.params import Params
 from flows import processes, summary, warm
 from flows.execution import add_folder, run_command, run_headstart, say
 from flows.flow_run import log
 from flows.plan import DATA, Plan, Stage, read_plan
-from flows.repository import data_to_pull, environment, find_root, locked, pipeline_of
+from flows.repository import DATA_TO_PULL, Project, environment, pipeline_of
 from flows.run import (
     AFTERWARDS,
     STORES,
@@ -55,19 +52,12 @@ class Spending:
         seconds: in which stages ran; those in which several ran count once.
     """
 
-    def __init__(self, params: Params, *, root: Path) -> None:
-        self.params, self.root = params, root
-        self.history = History(root)
-        self.machine, self.gpus = machine(params.cluster), gpus()
+    def __init__(self, project: Project) -> None:
+        self.params, self.history = project.settings, History(project.root)
+        self.machine, self.gpus = machine(self.params.cluster), gpus()
         self.seconds, self.lock = 0.0, Lock()
         self._fresh: dict[str, bool] = {}
         self._since = 0.0
-        #: Stages that have not ended -> expected seconds.
-        self.left: dict[str, float | None] = {}
-
-    def expect(self, stages: Mapping[Stage, str]) -> None:
-        """Note the stages of the run, whose remaining time is then known as far as earlier runs say."""
-        self.left = {each.stage: each.seconds for each in self.estimates(stages)}
 
     def estimates(self, stages: Mapping[Stage, str]) -> list[Estimate]:
         """The cost of stages, from the history of this machine."""
@@ -75,7 +65,7 @@ class Spending:
         return [
             costs.estimate(
                 stage.name,
-                work_of(stage.name, self.params, root=self.root),
+                work_of(stage.name, self.params),
                 history,
                 machine=self.machine,
                 gpus=self.gpus,
@@ -132,11 +122,10 @@ class Spending:
 
     def end(self, stage: Stage, seconds: float, *, completed: bool) -> None:
         """Note that a stage has ended without an error."""
-        self.left.pop(stage.name, None)
         self._count()
         duration = None
         if self._fresh.pop(stage.name) and completed:
-            work, now = work_of(stage.name, self.params, root=self.root), datetime.now(UTC)
+            work, now = work_of(stage.name, self.params), datetime.now(UTC)
             ended = now.isoformat(timespec="milliseconds")
             duration = Duration(stage.name, self.machine, work.unit, work.amount, seconds, ended)
         self.history.end(stage.name, duration)
@@ -148,9 +137,9 @@ class Spending:
         self._since = now
 
 
-#: Reproduces a stage, and repeats one that crashes: stage and root of the repository -> its outcome: Completed, Cached
-#: (the output of an earlier run was restored) or Skipped. Several threads may call it.
-Run = Callable[[Stage, Path], str]
+#: Reproduces a stage, and repeats one that crashes; returns its outcome: Completed, Cached (the output of an earlier
+#: run was restored) or Skipped. Several threads may call it.
+Run = Callable[[Stage], str]
 
 
 @ensured()
@@ -159,36 +148,36 @@ def run_pipeline(
 ) -> dict[str, list[str]]:
     """Run every stage of a settings file that is not up to date; arguments, result and errors as of the flow
     `retrain`."""
-    with begin(file, rebuild=rebuild, goals=goals) as (root, plan), monitored(file, root=root) as monitor:
-        settled = registry_is_unchanged(file, root=root)
+    project = Project(file)
+    with begin(project, rebuild=rebuild, goals=goals) as plan, monitored(project) as monitor:
+        settled = registry_is_unchanged(project)
         ahead = upcoming(plan, settled=settled)
         if ahead:
-            warm.serve(modules_of(ahead, params=file), environment(root))
+            warm.serve(modules_of(ahead, project), environment(project.root))
         if plan.problem or plan.data == "changed" or any(stage.reasons for stage in ahead):
             # Skipped if every stage is up to date: the check takes seconds, and these settings have passed it before.
-            run_headstart("check", "--params", str(file.relative_to(root)), source="check", root=root)
+            run_headstart("check", "--params", project.name, source="check")
         plan.refuse_problem()
-        check_space(ahead, params=file, root=root)
-        if plan.data == "changed" and data_to_pull(root).exists():
+        check_space(ahead, project)
+        if plan.data == "changed" and DATA_TO_PULL.exists():
             raise ConfigError("data.dvc names data that has not been pulled; run `headstart sync`")
         if plan.data == "changed":
             say("new version of data/: dvc add", source="data")
-            with changing_data(root):
-                add_folder(Path(DATA), root=root)
-        spending = Spending(load_params(file), root=root)
+            add_folder(Path(DATA))
+        spending = Spending(project)
         spending.refuse(ahead)
-        spending.expect(ahead)
-        monitor.expected = {name: seconds for name, seconds in spending.left.items() if name != IDENTITY}
-        terminal.expect(spending.left)
+        expected = {each.stage: each.seconds for each in spending.estimates(ahead)}
+        monitor.expected = {name: seconds for name, seconds in expected.items() if name != IDENTITY}
+        terminal.expect(expected)
         if ahead:
-            terminal.say(left_of(spending.left), source="run")
+            terminal.say(left_of(expected), source="run")
         # It starts beside the stages before the first training.
         with session(spending.params.cluster, needed=any(stage.group in DISTRIBUTED for stage in ahead)):
-            done = run_stages(plan, root=root, run=run, monitor=monitor, settled=settled, spending=spending)
+            done = run_stages(plan, run=run, monitor=monitor, settled=settled, spending=spending)
         if goals:
             monitor.finish("FINISHED")
         else:
-            conclude(done, monitor, file=file, root=root, brief=brief)
+            conclude(done, monitor, project, brief=brief)
         terminal.say(f"{monitor.name} ({monitor.id})", source="run")
         return done
 
@@ -201,23 +190,21 @@ def act_on_registry(params: Path, *, run: Run) -> None:
         ConfigError: the settings or dvc.yaml are wrong.
         StageError: the registry cannot be reached, or there is nothing to register.
     """
-    file = params.resolve()
-    root = find_root(file.parent)
+    project = Project(params)
+    root = project.root
     announce()
-    with locked(root, what=f"promote {params}", say=terminal.say):
+    with project.locked("promote"):
         warm.serve([STORES], environment(root))
-        plan = read_plan(pipeline_of(file, root=root), root=root)
+        plan = read_plan(pipeline_of(project), root=root)
         plan.refuse_problem()
         for stage in plan.stages:
             if stage.name in ("register", "promote"):
-                run(stage, root)
-    for line in summary.decisions(root=root, params=file):
+                run(stage)
+    for line in summary.decisions(project):
         terminal.say(line)
 
 
-def run_stages(
-    plan: Plan, *, root: Path, run: Run, monitor: Monitor, settled: bool, spending: Spending
-) -> dict[str, list[str]]:
+def run_stages(plan: Plan, *, run: Run, monitor: Monitor, settled: bool, spending: Spending) -> dict[str, list[str]]:
     """Run the wanted stages of a plan that are not up to date, several at once if `cluster.stages` allows it. After a
     failure no stage begins, and those that run are waited for. `settled`: whether the registry is unchanged, so that
     stages that always run need not. Returns outcome (Completed, Cached, Skipped) -> names."""
@@ -246,7 +233,7 @@ def run_stages(
             left.remove(stage)
             # Stages downstream of one that ran are checked by DVC, which skips them if its output is unchanged.
             if stage.reasons or (stage.always and not settled) or changed.intersection(stage.needs):
-                attended = partial(_attended, stage, root, run=run, monitor=monitor, spending=spending)
+                attended = partial(_attended, stage, run=run, monitor=monitor, spending=spending)
                 running[_submit(threads if limit > 1 else None, attended)] = stage
             else:
                 done["Skipped"].append(stage.name)
@@ -268,19 +255,19 @@ def next_stage(left: Sequence[Stage], running: Sequence[Stage]) -> Stage | None:
     return None
 
 
-def _attended(stage: Stage, root: Path, *, run: Run, monitor: Monitor, spending: Spending) -> str:
+def _attended(stage: Stage, *, run: Run, monitor: Monitor, spending: Spending) -> str:
     """Run a stage, and record what it took; returns the outcome, or raises the error of the stage."""
     with spending.lock:
         limited, started = spending.begin(stage), time.monotonic()
     with monitor.stage(stage) as recorded:
-        recorded.outcome = outcome = run(replace(limited, measurements=recorded.measurements), root)
+        recorded.outcome = outcome = run(replace(limited, measurements=recorded.measurements))
     seconds = time.monotonic() - started
     with spending.lock:
         spending.end(stage, seconds, completed=outcome == "Completed")
     if outcome == "Skipped":
         terminal.done(stage.name, "up to date")
     else:
-        terminal.done(stage.name, outcome.lower(), seconds, left=left_of(spending.left))
+        terminal.done(stage.name, outcome.lower(), seconds)
     return outcome
 
 
@@ -308,13 +295,13 @@ def _stopping(running: Collection[Future[str]]) -> Iterator[None]:
         raise
 
 
-def reproduce(stage: Stage, root: Path) -> str:
+def reproduce(stage: Stage) -> str:
     """Reproduce one stage with DVC, once; returns its outcome.
 
     Raises:
         StageError: the stage failed, with its error message.
     """
-    usual = {each.stage: each.seconds for each in History(root).read()}.get(stage.name)
+    usual = {each.stage: each.seconds for each in History(Path()).read()}.get(stage.name)
     terminal.begin(stage.name, reasons=stage.reasons, usual_s=usual)
     for reason in stage.reasons[:3]:
         log(f"reason: {reason}")
@@ -330,7 +317,6 @@ def reproduce(stage: Stage, root: Path) -> str:
         run_command(
             (sys.executable, "-m", "flows.reproduce", stage.address, str(outcome), *forced),
             source=stage.name,
-            root=root,
             limit_s=limit_s,
             beyond=beyond,
             variables={FILE: stage.measurements} if stage.measurements else {},

@@ -16,29 +16,28 @@ from components.registry.decide import Decision, read_decisions
 from components.registry.explain import Evaluated
 from components.reporting.advice import advice, answer
 from components.reporting.findings import FOLDER, read
-from components.settings.loading import load_params
+from flows.repository import Project
 
 #: In the folder of a run: the decisions of the stage `promote`.
 DECISION = Path("registry/decision.json")
 
 
-def lines(*, root: Path, params: Path, decided: bool = True, brief: bool = False) -> list[str]:
+def lines(project: Project, *, decided: bool = True, brief: bool = False) -> list[str]:
     """The summary of a run.
 
     Args:
         decided: whether the stage `promote` has run; otherwise its decision comes from an earlier run.
         brief: whether there is one score for a task in place of the table, and no next step.
     """
-    settings = load_params(params)
-    out = root / settings.run.out
+    out, tasks = project.out, project.settings.run.tasks
     shown = score if brief else scores
-    content = [line for task in settings.run.tasks for line in shown(out, task)]
+    content = [line for task in tasks for line in shown(out, task)]
     # The check before the run has printed them.
     content += [line for line in checks(out) if "warning" in line and not brief]
     content += drift(out)
-    content += decisions(root=root, params=params, decided=decided)
-    content += [f"{task}: next: {step}" for task in settings.run.tasks if not brief and (step := next_step(out, task))]
-    content += [f"report: {report}" for report in reports(root=root, params=params) if report.suffix == ".html"]
+    content += decisions(project, decided=decided)
+    content += [f"{task}: next: {step}" for task in tasks if not brief and (step := next_step(out, task))]
+    content += [f"report: {report}" for report in reports(project) if report.suffix == ".html"]
     return content
 
 
@@ -68,10 +67,10 @@ def checks(out: Path) -> list[str]:
     return lines or [f"data: {len(content)} inputs checked, no violation"]
 
 
-def reports(*, root: Path, params: Path) -> list[Path]:
+def reports(project: Project) -> list[Path]:
     """The files of the report that exist: its page, and its numbers."""
-    folder = root / load_params(params).run.out / "report"
-    return [path for path in (folder / "report.html", folder / "report.json") if path.is_file()]
+    paths = (project.out / "report" / name for name in ("report.html", "report.json"))
+    return [path for path in paths if path.is_file()]
 
 
 def scores(out: Path, task: str) -> list[str]:
@@ -129,10 +128,10 @@ def _interval(score: dict[str, float] | None) -> str:
     return f"{score['mean']:.3f} [{score['low']:.3f}, {score['high']:.3f}]" if score else ""
 
 
-def decisions(*, root: Path, params: Path, decided: bool = True) -> list[str]:
+def decisions(project: Project, *, decided: bool = True) -> list[str]:
     """The verdict on each task's challenger, which model is served and why, and the warnings; the champion alone if
     nothing was decided."""
-    content = read_decisions(root / load_params(params).run.out / DECISION)
+    content = read_decisions(project.out / DECISION)
     if not decided:
         return [
             f"{task}: nothing new to compare; " + (f"champion: version {number}" if number else "no champion")
@@ -151,9 +150,9 @@ def decision_of(out: Path, task: str) -> Decision:
     return read_decisions(out / DECISION).get(task, Decision())
 
 
-def decided_at(*, root: Path, params: Path) -> int:
+def decided_at(project: Project) -> int:
     """When the stage `promote` last ran, in nanoseconds of the file system's clock. 0 if it has never run, or if the
     settings cannot be read: a commit that was just pulled may have keys that this process does not know."""
     with suppress(ConfigError, OSError):
-        return (root / load_params(params).run.out / DECISION).stat().st_mtime_ns
+        return (project.out / DECISION).stat().st_mtime_ns
     return 0

@@ -22,10 +22,9 @@ from components.core.errors import ArtifactError
 from components.core.masking import masked_json
 from components.core.measurements import RUN_ID, Lines, append
 from components.pipeline.identity import STAGE as IDENTITY
-from components.settings.loading import load_params
 from flows import flow_run, processes
 from flows.plan import Stage
-from flows.repository import environment, recorded_outputs
+from flows.repository import Project, environment, recorded_outputs
 from flows.server import page
 from flows.terminal import StageError, terminal
 
@@ -61,10 +60,10 @@ def announce() -> str:
 
 
 @contextmanager
-def monitored(params: Path, *, root: Path) -> Iterator[Monitor]:
+def monitored(project: Project) -> Iterator[Monitor]:
     """A monitor of the retraining. It is started with the first stage that runs, or by an error before it: a retraining
     in which everything is up to date has no run in MLflow. The caller calls `finish` if there is no error."""
-    monitor = Monitor(params, root=root)
+    monitor = Monitor(project)
     try:
         yield monitor
     except BaseException as error:
@@ -83,19 +82,17 @@ class Recorded:
 
 
 class Monitor:
-    """Records the stages of a retraining, the summary, and the end."""
+    """Records the stages of a retraining, the summary, and the end, in the repository that is the working directory."""
 
-    def __init__(self, params: Path, *, root: Path) -> None:
-        self.root = root
+    def __init__(self, project: Project) -> None:
         self.id = announce()
-        self.name = flow_run.name() or name_of("retrain", params)
-        self._settings = load_params(params)
-        self._pipeline = os.path.relpath(params, root)
+        self.name = flow_run.name() or name_of("retrain", project.file)
+        self._settings, self._params = project.settings.telemetry, project.name
         #: The stages that are going to run -> expected seconds, set before the first one begins.
         self.expected: dict[str, float | None] = {}
         self._begun = time.time()
         self._finished = False
-        self._file = root / FOLDER / f"{self.id}.jsonl"
+        self._file = project.root / FOLDER / f"{self.id}.jsonl"
         self._process: processes.Process | None = None
         self._starting = threading.Lock()  # stages may begin in several threads
 
@@ -107,7 +104,7 @@ class Monitor:
             StageError: raised by the stage.
         """
         recorded = Recorded()
-        if stage.group == IDENTITY or not self._settings.telemetry.is_on:
+        if stage.group == IDENTITY or not self._settings.is_on:
             yield recorded
             return
         self.start()
@@ -134,7 +131,7 @@ class Monitor:
         from components.pipeline.telemetry import process_of
 
         with self._starting:
-            if self._process is not None or self._finished or not self._settings.telemetry.is_on:
+            if self._process is not None or self._finished or not self._settings.is_on:
                 return
             for file in private_folder(self._file.parent).glob("*.jsonl"):
                 file.unlink(missing_ok=True)  # of a retraining that has failed
@@ -143,8 +140,8 @@ class Monitor:
             self._tell(begin=begin)
             self._process = processes.beside(
                 *("components.pipeline.telemetry", str(self._file)),
-                directory=self.root,
-                environment=environment(self.root),
+                directory=(root := Path.cwd()),
+                environment=environment(root),
             )
 
     def finish(
@@ -158,7 +155,7 @@ class Monitor:
         if self._process is None:  # everything was up to date, or nothing has started
             from components.pipeline.telemetry import Gauges
 
-            gauges = Gauges(self.root, self._pipeline, self._settings.telemetry)
+            gauges = Gauges(self._params, self._settings)
             gauges.end(status, begun=self._begun, time=time.time())
             gauges.publish()
             return
@@ -181,12 +178,12 @@ class Monitor:
 
     def _tags(self) -> dict[str, str]:
         user, _, host = who().rpartition("@")
-        tags = {"params": self._pipeline, "host": host, "user": user}
+        tags = {"params": self._params, "host": host, "user": user}
         if flow_run.identifier():
             tags |= {"prefect_run": self.name, "prefect_url": f"{page()}/runs/flow-run/{self.id}"}
-        tags["git_commit"] = (commit_of(self.root) or "").partition("-dirty")[0]
+        tags["git_commit"] = (commit_of(Path()) or "").partition("-dirty")[0]
         with suppress(ArtifactError, KeyError, IndexError, TypeError):
-            tags["data"] = (read_yaml(self.root / "data.dvc") or {})["outs"][0]["md5"]
+            tags["data"] = (read_yaml(Path("data.dvc")) or {})["outs"][0]["md5"]
         return tags
 
     def _metrics(self, stage: Stage) -> dict[str, float]:
@@ -195,14 +192,14 @@ class Monitor:
         metrics: dict[str, float] = {}
         for path in stage.metrics:
             with suppress(ArtifactError):
-                leaves = flatten(read_json(self.root / path, made_by=stage.name, missing_ok=True))
+                leaves = flatten(read_json(Path(path), made_by=stage.name, missing_ok=True))
                 metrics |= {f"{prefix}{name}": value for name, value in leaves if isinstance(value, int | float)}
         return metrics
 
     def _output(self, stage: Stage) -> str:
         """DVC's digest of the directory that a stage has written; the stage `register` finds its run by it."""
         pipeline, _, name = stage.address.rpartition(":")
-        outs = recorded_outputs((self.root / pipeline).with_name("dvc.lock")).get(name, [])
+        outs = recorded_outputs(Path(pipeline).with_name("dvc.lock")).get(name, [])
         return next((str(out["md5"]) for out in outs if str(out.get("md5", "")).endswith(".dir")), "")
 
 

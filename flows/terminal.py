@@ -28,6 +28,7 @@ from typing import Any, Literal, TextIO
 from components.core.errors import HeadstartError, TransientError
 from components.core.masking import masked, masked_values
 from components.core.progress import duration
+from components.pipeline.costs import left_of
 
 #: A line of components.core.progress: percentage, count, speed, remaining time.
 PROGRESS = re.compile(r"\s(?P<percent>\d+)%\s+(?P<count>\S+ ?\S+)\s.*\bleft$")
@@ -80,6 +81,7 @@ class Run:
     """
 
     def __init__(self, expected: Mapping[str, float | None]) -> None:
+        self._expected = expected
         self._timed = all(seconds is not None for seconds in expected.values())
         self._weights = {
             name: float(WEIGHTS.get(name.partition("@")[0], 1) if seconds is None or not self._timed else seconds)
@@ -92,6 +94,11 @@ class Run:
         """A stage is done by this part; a stage with several progress lines begins each at 0."""
         if stage in self._parts:
             self._parts[stage] = max(self._parts[stage], part)
+
+    @property
+    def left(self) -> str:
+        """The stages that have not ended, and how long they take by earlier runs, in words."""
+        return left_of({name: seconds for name, seconds in self._expected.items() if self._parts[name] < 1})
 
     def __str__(self) -> str:
         """Percentage, bar and time left."""
@@ -135,9 +142,10 @@ class Terminal:
             usual = f" (the last time: {duration(usual_s or 0)})" if timed else ""
             self.say(f"reason: {reason}{usual}", source=stage)
 
-    def done(self, stage: str, outcome: str, seconds: float | None = None, *, left: str = "") -> None:
+    def done(self, stage: str, outcome: str, seconds: float | None = None) -> None:
         """A stage has ended, or had nothing to do."""
         self._run.note(stage, 1.0)
+        left = "" if seconds is None else self._run.left
         if self.style == "json":
             taken = None if seconds is None else round(seconds, 1)
             self._emit("done", stage=stage, outcome=outcome, seconds=taken, left=left)
@@ -164,7 +172,7 @@ class Terminal:
             return
         if self.style == "text" and source and not (stays or important or warns):
             if (progress := PROGRESS.search(line)) is not None:
-                self._run.note(source, int(progress["percent"]) / 100)
+                self._run.note(source, min(int(progress["percent"]), 99) / 100)
                 self._progress(source, progress["count"])
             return
         self._clear()

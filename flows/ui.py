@@ -21,10 +21,9 @@ from components.core.errors import ConfigError
 from components.pages.app import PORT as PAGES_PORT
 from components.pages.app import SHUTDOWN_S, PagesServer
 from components.pages.project import Link
-from components.settings.loading import load_params
 from components.settings.registry import RegistrySettings
 from flows.processes import answers, descendants, end, start
-from flows.repository import STATE, environment, find_root
+from flows.repository import STATE, Project, environment
 from flows.server import HOST, START_S, ensured, in_use, secret, server
 from flows.terminal import terminal
 
@@ -56,21 +55,20 @@ def ui(options: Flags) -> None:
         ConfigError: a port is used by another program, or a server does not start.
         RegistryError: the port of the pages is used by another program.
     """
-    params = options.params.resolve()
-    root = find_root(params.parent)
+    project = Project(options.params)
+    root = project.root
     os.chdir(root)
 
     def pages(links: Sequence[Link] = ()) -> PagesServer:
         address: dict[str, Any] = {"host": options.host, "port": options.port, "names": options.name}
-        return PagesServer(params, root=root, **address, write=options.write, links=links)
+        return PagesServer(project.file, root=root, **address, write=options.write, links=links)
 
     if not options.servers:
         served = pages()
         served.run(started=lambda: terminal.say(f"pages:   {served.address}\nCtrl-C ends them"))
         return
-    registry = load_params(params).registry
     with (
-        mlflow_page(registry, root=root, port=options.mlflow_port) as (mlflow, process),
+        mlflow_page(project.settings.registry, root=root, port=options.mlflow_port) as (mlflow, process),
         server(port=options.prefect_port) as prefect,
         ensured(),
     ):

@@ -1,7 +1,6 @@
 """Why a stage would run: `headstart why [STAGE]`. Nothing is run or changed."""
 
 from collections.abc import Iterable, Iterator, Sequence
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -10,7 +9,7 @@ from components.cli.common import PARAMS, ParamsFile
 from components.core.errors import ConfigError, nearest
 from components.pipeline.identity import STAGE as IDENTITY
 from flows.plan import Plan, Stage, read_plan
-from flows.repository import active_run, find_root, pipeline_of
+from flows.repository import Project, active_run, pipeline_of
 
 
 def explain(plan: Plan, names: Iterable[str] = ()) -> Iterator[str]:
@@ -51,19 +50,16 @@ def _named(plan: Plan, names: Sequence[str]) -> Iterator[Stage]:
         yield from stages
 
 
-def plan_to_explain(params: Path) -> Plan:
+def plan_to_explain(project: Project) -> Plan:
     """The plan of a settings file, with the files that have changed.
 
     Raises:
         ConfigError: a run is changing the outputs, or the settings or dvc.yaml are wrong.
     """
-    file = params.resolve()
-    root = find_root(file.parent)
     # Before dvc.yaml is written anew.
-    if run := active_run(root):
+    if run := active_run(project.root):
         raise ConfigError(f"{run} is changing the outputs of this repository; repeat the command when it has ended")
-    pipeline = pipeline_of(file, root=root)
-    plan = read_plan(pipeline, root=root, files=True)
+    plan = read_plan(pipeline_of(project), root=project.root, files=True)
     plan.refuse_problem()
     return plan
 
@@ -76,7 +72,7 @@ def command(
     params: ParamsFile = PARAMS,
 ) -> None:
     """Explain why stages would run: function and file, setting, data file, library."""
-    plan = plan_to_explain(params)
+    plan = plan_to_explain(Project(params))
     if plan.data == "changed":
         print("data: new version; `headstart retrain` records it first")
     for line in explain(plan, [stage] if stage else []):

@@ -1,7 +1,6 @@
 """Commands about runs (stages, studies, and those that programs of `flows` execute) and about the registry."""
 
 import json
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -132,7 +131,7 @@ def trace(
         raise typer.BadParameter("give either a model or --document")
     settings = registry_of(params)
     if document:
-        traced = tracing.trace_document(settings, document, root=Path.cwd(), where=where)
+        traced = tracing.trace_document(settings, document, where=where)
         lines = tracing.document_lines(traced)
     else:
         traced = tracing.trace_model(settings, model)

@@ -91,10 +91,10 @@ def locks(project: Path) -> Iterator[dict[str, Any]]:
         yield (read_yaml(path) or {}).get("stages") or {}
 
 
-def dvc_config(root: Path) -> dict[str, dict[str, str]]:
-    """Section -> key -> value of DVC's configuration of a repository."""
+def dvc_config() -> dict[str, dict[str, str]]:
+    """Section -> key -> value of DVC's configuration of the repository that is the working directory."""
     parser = configparser.ConfigParser(interpolation=None)
-    parser.read([root / ".dvc" / "config", root / ".dvc" / "config.local"], encoding="utf-8")
+    parser.read([".dvc/config", ".dvc/config.local"], encoding="utf-8")
     return {section: {key: value.strip('"') for key, value in parser[section].items()} for section in parser.sections()}
 
 

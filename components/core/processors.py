@@ -65,7 +65,7 @@ def _quota_of(folder: Path) -> float | None:
     return None
 
 
-def processor_name(cpuinfo: Path) -> str | None:
+def processor_name(cpuinfo: Path = Path("/proc/cpuinfo")) -> str | None:
     """Name of the processor and its instruction sets for bf16 products; None if the file does not name it."""
     try:
         lines = [line.partition(":") for line in cpuinfo.read_text(encoding="utf-8").splitlines()]

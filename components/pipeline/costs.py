@@ -113,7 +113,7 @@ def gpus() -> int:
 def machine(cluster: ClusterSettings) -> str:
     """The machine on which stages run, as durations are comparable on the same one only."""
     address = os.environ.get("RAY_ADDRESS") or cluster.address
-    parts = [processor_name(Path("/proc/cpuinfo")) or "unknown processor", f"{cores()} cores"]
+    parts = [processor_name() or "unknown processor", f"{cores()} cores"]
     parts += [f"{gpus()} GPUs"] if gpus() else []
     parts += [f"cluster {masked(address)}"] if cluster.launcher == "ray" and address != "local" else []
     parts += [f"{cluster.workers} workers"] if cluster.workers != "auto" else []
@@ -132,8 +132,8 @@ class Work:
     unit: str
 
 
-def work_of(stage: str, params: Params, *, root: Path) -> Work:
-    """The work of a stage, such as `pretrain@ulmfit`; the paths of the data are relative to the repository."""
+def work_of(stage: str, params: Params) -> Work:
+    """The work of a stage, such as `pretrain@ulmfit`, in the repository that is the working directory."""
     group, _, item = stage.partition("@")
     arguments: Mapping[str, Any] = STAGES[group].items(params).get(item, {}) if group in STAGES else {}
     if not arguments:
@@ -141,22 +141,22 @@ def work_of(stage: str, params: Params, *, root: Path) -> Work:
     training = arguments.get("training")
     if training is not None and not arguments.get("source") and "epochs" not in arguments:
         if training.tokens is not None:
-            return Work(_tokens(training, arguments["tokens"], root), "tokens")
+            return Work(_tokens(training, arguments["tokens"]), "tokens")
         return Work(training.seconds, "seconds")
     if paths := _raw(group, arguments, params):
-        return Work(sum(size_of(root / path) for path in paths), "bytes")
+        return Work(sum(size_of(Path(path)) for path in paths), "bytes")
     if group in OF_TASKS and (tasks := _tasks(arguments)):
         sources = [params.data.tasks[task] for task in tasks if task in params.data.tasks]
         return Work(sum(len(source.budgets) * len(source.seeds) for source in sources) or 1, "runs")
     return Work(1, "run")
 
 
-def _tokens(training: LanguageModelTraining, text: Path | None, root: Path) -> float:
+def _tokens(training: LanguageModelTraining, text: Path | None) -> float:
     """Tokens of a training: its budget, at most the tokens of `training.passes` if the text is tokenized already."""
     assert training.tokens is not None
     if training.passes is None or text is None:
         return training.tokens
-    counts = read_json(root / text / "metrics.json", made_by="the stage tokenize", missing_ok=True).get("train")
+    counts = read_json(text / "metrics.json", made_by="the stage tokenize", missing_ok=True).get("train")
     return training.tokens if counts is None else min(training.tokens, training.passes * counts["tokens"])
 
 

@@ -16,11 +16,11 @@ from components.settings.params import Params
 FOLDER: Final = "rebuild"
 
 
-def request(params: Params, reason: str, *, root: Path = Path()) -> list[str]:
+def request(params: Params, reason: str) -> list[str]:
     """Request a full rebuild, which the next run makes; returns the names of the stages."""
     named = [(name, item) for name, stage in STAGES.items() if stage.rebuilt for item in stage.items(params)]
     for stage, item in named:
-        path = root / file_of(out(params), stage, item)
+        path = file_of(out(params), stage, item)
         path.parent.mkdir(parents=True, exist_ok=True)
         write_atomic(path, json.dumps({"reason": reason}) + "\n")
     return [f"{stage}@{item}" for stage, item in named]

@@ -105,10 +105,10 @@ class Stage:
 
 
 class Gauges:
-    """The gauges of one settings file. Between two retrainings no process runs, so what is said of the last one is read
-    back from the file."""
+    """The gauges of one settings file, in the repository that is the working directory. Between two retrainings no
+    process runs, so what is said of the last one is read back from the file."""
 
-    def __init__(self, root: Path, params: str, settings: TelemetrySettings) -> None:
+    def __init__(self, params: str, settings: TelemetrySettings) -> None:
         self._params, self._gateway, self._registry = params, settings.gateway, CollectorRegistry()
         self._gauges = {
             name: Gauge(f"headstart_{name}", text, ["params", *labels], registry=self._registry)
@@ -116,7 +116,7 @@ class Gauges:
         }
         self.file: Path | None = None
         if settings.textfiles is not None:
-            self.file = root / settings.textfiles / f"{params.removesuffix('.yaml').replace('/', '-')}.prom"
+            self.file = Path(settings.textfiles) / f"{params.removesuffix('.yaml').replace('/', '-')}.prom"
             with suppress(OSError, ValueError):
                 for family in text_string_to_metric_families(self.file.read_text(encoding="utf-8")):
                     name = family.name.removeprefix("headstart_")
@@ -159,14 +159,12 @@ class Live:
     """Shows a retraining in MLflow and as gauges, from its first stage to its end, whenever `update` is called.
 
     Args:
-        root: of the repository.
         process: of the retraining (`process_of`).
         tags: of its run, with `params`, the settings file, which is also the label of the gauges.
     """
 
     def __init__(
         self,
-        root: Path,
         identifier: str,
         name: str,
         *,
@@ -182,9 +180,9 @@ class Live:
         #: What `finish` was told; None before. MLflow has received everything if it is `closed`.
         self.end: dict[str, Any] | None = None
         self.closed = not telemetry.mlflow
-        self._root, self._settings = root, registry
+        self._settings = registry
         self._begun, self._run = now_ms(), ""
-        self._gauges = Gauges(root, tags["params"], telemetry)
+        self._gauges = Gauges(tags["params"], telemetry)
         self._gauges.begin(self._begun / 1000)
         self._connection: Registry | None = None
         self._machine: Any = None
@@ -235,14 +233,14 @@ class Live:
         from components.registry.tracking import RETRAIN, SystemMetricsMonitor, connect  # the import takes seconds
 
         if self._connection is None:
-            registry = connect(self._settings, self._root)
+            registry = connect(self._settings)
             close_killed(registry)
             self._connection = registry
         client = self._connection.client
         if not self._run:
             self._run = self._create(self.name, stage=RETRAIN, start=self._begun, process=self.process)
             with suppress(OSError):
-                settings = self._root / self.tags["params"]
+                settings = Path(self.tags["params"])
                 client.log_text(self._run, masked_yaml(settings.read_text(encoding="utf-8")), settings.name)
             self._machine = SystemMetricsMonitor(self._run, tracking_uri=self._connection.uri)
             self._machine.start()
@@ -257,7 +255,7 @@ class Live:
             tags = {"reason": end["reason"], "changed": "; ".join(reasons)[:CHANGED]}
             close(self._connection, self._run, end["status"], end["time"], tags, _note(end, self.tags))
             with suppress(Exception):  # commands ask MLflow then
-                Reading(self._settings, self._root, registry=self._connection).renew()
+                Reading(self._settings, self._connection).renew()
             self.closed = True
 
     def _send_stage(self, registry: Registry, stage: Stage) -> None:
@@ -376,7 +374,7 @@ def main() -> None:
     lines = Lines(Path(sys.argv[1]))
     begin = next(lines.read())["begin"]
     params = load_params(Path(begin["tags"]["params"]))
-    live = Live(Path.cwd(), **begin, registry=params.registry, telemetry=params.telemetry)
+    live = Live(**begin, registry=params.registry, telemetry=params.telemetry)
     follow(live, lines)
     append(lines.path, problem="" if live.closed else masked(live.problem) or "it does not answer")
 

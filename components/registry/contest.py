@@ -409,7 +409,7 @@ def latency_of(registry: Registry, version: Version, classifier: Classifier, row
     """The latency under the present conditions, None without rows. It is measured once per artifact and machine: a
     candidate cannot be measured again until it is below the limit."""
     chosen = [rows[index] for index in spaced(len(rows), LATENCY_ROWS)]
-    conditions = f"{len(chosen)} rows, {processor_name(Path('/proc/cpuinfo')) or 'unknown processor'}"
+    conditions = f"{len(chosen)} rows, {processor_name() or 'unknown processor'}"
     stored: dict[str, Any] = {}
     with suppress(ValueError, KeyError, TypeError):  # of a damaged tag
         # Also what was measured since the version was read.

@@ -411,7 +411,7 @@ def move(
             break
         newest = recorded.last
     ledger.mark(change, OWN)
-    Reading(registry.settings, registry=registry).renew()
+    Reading(registry.settings, registry).renew()
     return recorded
 
 

@@ -122,7 +122,7 @@ def machine() -> dict[str, Any]:
         "host": socket.gethostname(),
         "system": platform.platform(),
         "python": platform.python_version(),
-        "processor": processor_name(Path("/proc/cpuinfo")) or platform.processor() or "unknown",
+        "processor": processor_name() or platform.processor() or "unknown",
         "cores": cores(),
         "cluster": os.environ.get("RAY_ADDRESS", "local"),
     }

@@ -1,10 +1,10 @@
 """What a registry in a local database says, without MLflow, whose import takes longer than a prediction.
 
 Answers stand in a file beside the database, `.headstart/NAME.json`, the version of each champion among them. They count
-as long as the database has not changed: its size, its time and SQLite's file change counter are compared, so that an
-alias that a person moves in MLflow is seen. The writers of the registry renew them (`Reading.renew`).
+as long as the database has not changed (`state_of`), so that an alias that a person moves in MLflow is seen. The
+writers of the registry renew them (`Reading.renew`).
 
-registry: {state: [size, time, counter], answers: {call: answer}}
+registry: {state: numbers, answers: {call: answer}}
 """
 
 from __future__ import annotations
@@ -47,15 +47,14 @@ class Reading:
 
     Args:
         settings: of the registry.
-        folder: as of `components.registry.tracking.connect`.
         registry: that is asked; None: it is opened when it is needed.
     """
 
-    def __init__(self, settings: RegistrySettings, folder: Path = Path(), registry: Registry | None = None) -> None:
-        self.settings, self.address, self._folder = settings, masked(settings.address), folder
-        self._database = database_of(settings, folder) or Path()
+    def __init__(self, settings: RegistrySettings, registry: Registry | None = None) -> None:
+        self.settings, self.address = settings, masked(settings.address)
+        self._database = database_of(settings) or Path()
         self._file = self._database.parent / STATE / f"{self._database.name}.json"
-        self._state = _state_of(self._database)
+        self._state = state_of(self._database)
         self._answers: dict[str, Any] = self._stored()
         if registry is not None:
             self.registry = registry
@@ -65,7 +64,7 @@ class Reading:
         """The registry itself."""
         from components.registry.tracking import connect
 
-        return connect(self.settings, self._folder)
+        return connect(self.settings)
 
     def __getattr__(self, question: str) -> Any:
         """A method of `Registry` of `QUESTIONS`."""
@@ -85,8 +84,8 @@ class Reading:
 
     def renew(self) -> None:
         """Ask what commands ask: the ledger, the versions, and of each champion where it is and what it was made of."""
-        self._state, self._answers = _state_of(self._database), {}
-        if self._state is None:
+        self._state, self._answers = state_of(self._database), {}
+        if not self._state:
             return
         self.read_log()
         for name in self.models():
@@ -104,7 +103,7 @@ class Reading:
         return answers.validate_python(self._answers[call])
 
     def _stored(self) -> dict[str, Any]:
-        if self._state is not None:
+        if self._state:
             with suppress(OSError, ValueError, KeyError, TypeError):
                 content = json.loads(self._file.read_text(encoding="utf-8"))
                 if content["state"] == self._state:
@@ -113,20 +112,20 @@ class Reading:
 
     def _store(self) -> None:
         # An answer may be about a later state than the first one.
-        if self._state is not None and self._state == _state_of(self._database):
+        if self._state and self._state == state_of(self._database):
             with suppress(OSError):  # a folder that cannot be written
                 self._file.parent.mkdir(exist_ok=True)
                 write_atomic(self._file, json.dumps({"state": self._state, "answers": self._answers}))
 
 
-def _state_of(database: Path) -> list[int] | None:
-    """Size, time and file change counter (bytes 24 to 27 of a SQLite file) of a database; None if it has changes in
-    another file, or does not exist, as the empty path of a server."""
+def state_of(database: Path) -> list[int]:
+    """What differs after every change of a SQLite file: its file change counter (bytes 24 to 27), and size, time and
+    inode of it and of its journals; empty if it does not exist, as the empty path of a server."""
     try:
-        if database.with_name(f"{database.name}-wal").exists():
-            return None
         with database.open("rb") as file:
-            head, stat = file.read(28), database.stat()
-    except (OSError, ValueError):
-        return None
-    return [stat.st_size, stat.st_mtime_ns, int.from_bytes(head[24:28], "big")]
+            head = file.read(28)
+        files = [each.stat() for each in (database, *sorted(database.parent.glob(f"{database.name}-*")))]
+    except OSError:
+        return []
+    parts = (part for each in files for part in (each.st_size, each.st_mtime_ns, each.st_ino))
+    return [int.from_bytes(head[24:28], "big"), *parts]

@@ -54,28 +54,28 @@ def find_repository(start: Path) -> Path | None:
     return next((folder for folder in (start, *start.parents) if (folder / ".dvc").is_dir()), None)
 
 
-def located(uri: str, folder: Path = Path()) -> str:
-    """The URI with an absolute path if it names a SQLite file: a path relative to the repository is the same
-    database in all of its folders, of which `folder` is one."""
+def located(uri: str) -> str:
+    """The URI with an absolute path if it names a SQLite file: a path relative to the repository is the same database
+    in all of its folders, of which the working directory is one."""
     path = uri.removeprefix(SQLITE)
     if path == uri or Path(path).is_absolute():
         return uri
-    return f"{SQLITE}{(find_repository(folder) or folder).resolve() / path}"
+    return f"{SQLITE}{(find_repository(Path()) or Path.cwd()) / path}"
 
 
-def database_of(settings: RegistrySettings, folder: Path = Path()) -> Path | None:
+def database_of(settings: RegistrySettings) -> Path | None:
     """The SQLite file of a registry; None if it is a server."""
-    uri = located(settings.address, folder)
+    uri = located(settings.address)
     return Path(uri.removeprefix(SQLITE)) if uri.startswith(SQLITE) else None
 
 
-def with_models(settings: RegistrySettings, folder: Path = Path()) -> RegistrySettings:
+def with_models(settings: RegistrySettings) -> RegistrySettings:
     """The settings, if their registry can hold a model: a command that only reads makes no database.
 
     Raises:
         RegistryError: a local database does not exist; nothing was registered.
     """
-    if (database := database_of(settings, folder)) is not None and not database.is_file():
+    if (database := database_of(settings)) is not None and not database.is_file():
         raise RegistryError(
             f"{masked(settings.address)}: no model is registered yet; `{step('fit')}` trains the first one"
         )

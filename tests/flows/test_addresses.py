@@ -12,6 +12,7 @@ import yaml
 from components.core.data_version import data_versions
 from components.settings.imports import Import, local_path, localised
 from components.settings.loading import load_params
+from flows.repository import Project
 from flows.run import bring
 from tests.flows.conftest import dvc
 
@@ -107,7 +108,7 @@ def test_addresses_stand_for_local_copies():
 def test_files_of_a_web_server_are_imported_and_updated(repository, web, capsys):
     web.files = {"/reviews/train.csv": b"text,label\na,x\nb,y\n"}
     params = write(repository, tasks={"reviews": {"path": f"{web.address}/reviews", "train": "train.csv"}})
-    (train,) = bring(params, root=repository)
+    (train,) = bring(Project(params))
     source = load_params(params).data.tasks["reviews"]
     assert (repository / source.path / "train.csv").read_bytes() == web.files["/reviews/train.csv"]
     assert source.files("dev") == source.files("test") == []
@@ -117,14 +118,14 @@ def test_files_of_a_web_server_are_imported_and_updated(repository, web, capsys)
     version = data_versions({"train": Path(source.path) / "train.csv"}, project=repository, out=Path("artifacts"))
     assert version["train"].digest == md5
     web.files["/reviews/train.csv"] += b"e,y\n"
-    bring(params, root=repository)
+    bring(Project(params))
     assert (repository / source.path / "train.csv").read_bytes() == web.files["/reviews/train.csv"]
     assert yaml.safe_load(train.read_text())["outs"][0]["md5"] != md5
     assert f"{web.address}/reviews/train.csv: a new version" in capsys.readouterr().out
     # The earlier version is in DVC's cache.
     assert (repository / ".dvc/cache/files/md5" / md5[:2] / md5[2:]).exists()
     web.stop()
-    bring(params, root=repository)
+    bring(Project(params))
     assert "cannot be reached; the copy of an earlier run is used" in capsys.readouterr().out
     web.stop = lambda: None
 
@@ -134,7 +135,7 @@ def test_a_folder_in_s3_is_imported(repository, s3):
     for name in ("train.csv", "test.csv"):
         s3.put_object(Bucket="labels", Key=f"reviews/{name}", Body=b"text,label\na,x\nb,y\n")
     params = write(repository, tasks={"reviews": TASK | {"path": "s3://labels/reviews"}})
-    (record,) = bring(params, root=repository)
+    (record,) = bring(Project(params))
     source = load_params(params).data.tasks["reviews"]
     assert sorted(path.name for path in (repository / source.path).iterdir()) == ["test.csv", "train.csv"]
     version = data_versions({"reviews": Path(source.path)}, project=repository, out=Path("artifacts"))["reviews"]

@@ -16,6 +16,7 @@ from components.reporting import findings
 from components.reporting.findings import Chapter, Findings
 from components.settings.loading import load_params
 from flows import run
+from flows.repository import Project
 from flows.terminal import StageError
 
 ROOT = Path(__file__).parents[2]
@@ -32,7 +33,8 @@ class Answering:
 
 
 @pytest.fixture
-def params(tmp_path: Path) -> Path:
+def params(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
     path = tmp_path / "params.yaml"
     path.write_text((ROOT / "params.yaml").read_text() + "  # the section gc\n")
     return path
@@ -57,15 +59,15 @@ def record(root: Path, *, found: bool) -> None:
 def test_traffic_is_checked_if_there_is_new_one(params, monkeypatch):
     root, calls = params.parent, list[tuple[str, ...]]()
     monkeypatch.setattr(run, "run_headstart", lambda *arguments, **options: calls.append(arguments))
-    run.check_drift(params, root=root)
+    run.check_drift(Project(params))
     assert calls == []
     log(root)
-    run.check_drift(params, root=root)
+    run.check_drift(Project(params))
     assert calls == [("drift", "--task", TASK, "--params", "params.yaml")]
     record(root, found=False)
     (segment,) = (root / ".headstart/traffic").rglob("*.rows")
     os.utime(segment, (1000, 1000))
-    run.check_drift(params, root=root)
+    run.check_drift(Project(params))
     assert len(calls) == 1
 
 
@@ -75,7 +77,7 @@ def test_a_failed_check_stops_no_run(params, monkeypatch, capsys):
 
     monkeypatch.setattr(run, "run_headstart", fail)
     log(params.parent)
-    run.check_drift(params, root=params.parent)
+    run.check_drift(Project(params))
     assert "the check failed; the run goes on" in capsys.readouterr().out
 
 
@@ -90,6 +92,6 @@ def test_the_server_and_the_flow_share_a_folder(params, tmp_path, monkeypatch):
     served.answer([("x",)])
     calls = list[tuple[str, ...]]()
     monkeypatch.setattr(run, "run_headstart", lambda *arguments, **options: calls.append(arguments))
-    run.check_drift(params, root=params.parent)
+    run.check_drift(Project(params))
     assert calls
     assert len(read_traffic(tmp_path / "volume", task=TASK, digest=VERSION.digest)) == 1

@@ -80,5 +80,5 @@ def test_nothing_is_deleted_during_a_run(used):
 def test_a_cache_that_other_repositories_share_is_left_alone(used, tmp_path_factory, capsys):
     shared = tmp_path_factory.mktemp("shared")
     dvc(used, "cache", "dir", "--local", str(shared))
-    assert list(gc.unused_cache(used)) == []
+    assert list(gc.unused_cache()) == []
     assert "the DVC cache is outside of the repository; it is left alone" in capsys.readouterr().out

@@ -216,7 +216,8 @@ def test_the_pipelines_of_one_repository_have_disjoint_outputs(clone):
     assert "pretrain@flair" in dvc(clone, "stage", "list", "--all", "--fail")
 
 
-def test_dvc_says_why_a_folder_cannot_be_added(tmp_path):
+def test_dvc_says_why_a_folder_cannot_be_added(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
     git(tmp_path, "init", "--quiet")
     dvc(tmp_path, "init", "--quiet")
     (tmp_path / "other").mkdir()
@@ -224,7 +225,7 @@ def test_dvc_says_why_a_folder_cannot_be_added(tmp_path):
     (tmp_path / "data").mkdir()
     (tmp_path / "data/rows.csv").write_text("text,label\n")
     with pytest.raises(StageError, match=r"data: failed to parse 'vars' in 'other.dvc.yaml'"):
-        add_folder(Path("data"), root=tmp_path)
+        add_folder(Path("data"))
 
 
 def test_only_outputs_that_the_next_run_continues_persist_between_runs(resolved):

@@ -22,6 +22,7 @@ from flows.processes import CommandTimeoutError, orphans, run
 from flows.repository import environment
 from flows.stages import reproduce
 from flows.terminal import StageError
+from tests.conftest import until
 
 from .conftest import dvc, is_running
 
@@ -288,8 +289,9 @@ MADE = Stage("made", "dvc.yaml:made", limit_s=60)
 
 
 @pytest.fixture
-def stage(project: Path, root: Path) -> Path:
-    """A repository with a stage."""
+def stage(project: Path, root: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A repository with a stage, the working directory."""
+    monkeypatch.chdir(project)
     (project / "stage.py").write_text(STAGE)
     (project / "read").write_text("a")
     (project / "dvc.yaml").write_text(
@@ -300,15 +302,15 @@ def stage(project: Path, root: Path) -> Path:
 
 def test_dvc_knows_what_a_process_of_the_server_has_made(stage):
     """The lock file is the one that `dvc repro` writes, and the run cache is used."""
-    assert reproduce(MADE, stage) == "Completed"
+    assert reproduce(MADE) == "Completed"
     _, session = (stage / "where").read_text().split()
     assert int(session) != os.getsid(0)
     (stage / "read").write_text("b")
-    assert reproduce(MADE, stage) == "Completed" and (stage / "made").read_text() == "b"
+    assert reproduce(MADE) == "Completed" and (stage / "made").read_text() == "b"
     (stage / "read").write_text("a")
     (stage / "where").unlink()
-    assert reproduce(MADE, stage) == "Cached" and (stage / "made").read_text() == "a"
-    assert reproduce(MADE, stage) == "Skipped" and not (stage / "where").exists()
+    assert reproduce(MADE) == "Cached" and (stage / "made").read_text() == "a"
+    assert reproduce(MADE) == "Skipped" and not (stage / "where").exists()
     assert "didn't change" in dvc(stage, "repro")
     recorded = (stage / "dvc.lock").read_text()
     (stage / "dvc.lock").unlink()
@@ -320,7 +322,7 @@ def test_what_is_recorded_is_the_stage_that_has_run(stage):
     """dvc.yaml may change while a stage runs, and its command may be one for a shell."""
     file = stage / "dvc.yaml"
     file.write_text(file.read_text().replace("python stage.py", "python stage.py && sed -i s/read/gone/ dvc.yaml"))
-    assert reproduce(MADE, stage) == "Completed" and "gone" in file.read_text()
+    assert reproduce(MADE) == "Completed" and "gone" in file.read_text()
     (made,) = yaml.safe_load((stage / "dvc.lock").read_text())["stages"].values()
     assert [entry["path"] for entry in made["deps"]] == ["read"]
 
@@ -332,7 +334,7 @@ def test_a_stage_waits_while_another_command_holds_the_lock_of_dvc(stage):
     with subprocess.Popen(command, cwd=stage, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as other:
         assert other.stdout is not None and other.stdout.readline() == "held\n"
         with ThreadPoolExecutor() as threads:
-            outcome = threads.submit(reproduce, MADE, stage)
+            outcome = threads.submit(reproduce, MADE)
             time.sleep(1)
             assert not outcome.done() and not (stage / "where").exists()
             other.communicate("\n")
@@ -346,7 +348,7 @@ def test_the_exit_code_of_a_stage_is_in_the_message(stage, action, why):
     # A shell that waits for the command says so and reports 128 + 9; one that became the command is killed itself.
     (stage / "action").write_text(action)
     with pytest.raises(StageError, match=rf"^made: (?:said|Killed) \((?:{why})\)$"):
-        reproduce(MADE, stage)
+        reproduce(MADE)
 
 
 @pytest.mark.parametrize("victim", ["limit", "process"])
@@ -361,10 +363,10 @@ def test_nothing_of_a_stage_outlives_its_process(stage, victim, monkeypatch):
     why = "time limit" if victim == "limit" else "ended by signal 9"
     with monkeypatch.context() as patched, pytest.raises(StageError, match=why):
         patched.setattr(execution, "say", kill)
-        reproduce(replace(MADE, limit_s=12) if victim == "limit" else MADE, stage)
+        reproduce(replace(MADE, limit_s=12) if victim == "limit" else MADE)
     assert not is_running(int((stage / "where").read_text().split()[0]))
     (stage / "action").unlink()
-    assert reproduce(MADE, stage) == "Completed" and (stage / "made").read_text() == "a"
+    assert reproduce(MADE) == "Completed" and (stage / "made").read_text() == "a"
 
 
 def test_the_processes_of_a_run_end_with_it(tmp_path):
@@ -381,7 +383,4 @@ def test_the_processes_of_a_run_end_with_it(tmp_path):
     owner.send_signal(signal.SIGKILL)
     owner.wait()
     owner.stdout.close()
-    end = time.monotonic() + 60
-    while is_running(started.pid):
-        assert time.monotonic() < end
-        time.sleep(0.05)
+    until(lambda: not is_running(started.pid))

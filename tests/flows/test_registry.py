@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from flows.repository import STATE
+from flows.repository import STATE, Project
 from flows.run import record_registry, registry_is_unchanged
 
 from .conftest import ROOT
@@ -14,36 +14,38 @@ from .conftest import ROOT
 def params(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Settings whose registry is registry.db in the same folder, which does not exist yet."""
     monkeypatch.setenv("MLFLOW_TRACKING_URI", "sqlite:///registry.db")
+    monkeypatch.chdir(tmp_path)
     (tmp_path / STATE).mkdir()
     (tmp_path / "params.yaml").write_text((ROOT / "params.yaml").read_text())
     return tmp_path / "params.yaml"
 
 
 def test_a_database_and_its_journals(params):
-    root = params.parent
-    record_registry(params, root=root)
-    assert not registry_is_unchanged(params, root=root), "the database does not exist"
+    project = Project(params)
+    record_registry(project)
+    assert not registry_is_unchanged(project), "the database does not exist"
     for name in ("registry.db", "registry.db-wal", "registry.db"):
-        with (root / name).open("a") as file:
+        with params.with_name(name).open("a") as file:
             file.write("a model")
-        assert not registry_is_unchanged(params, root=root), name
-        record_registry(params, root=root)
-        assert registry_is_unchanged(params, root=root), name
+        assert not registry_is_unchanged(project), name
+        record_registry(project)
+        assert registry_is_unchanged(project), name
 
 
 def test_a_record_holds_for_one_registry_and_one_settings_file(params, monkeypatch):
-    root, row = params.parent, params.with_name("row.yaml")
+    row = params.with_name("row.yaml")
     row.write_text(params.read_text())
+    (params.parent / ".dvc").mkdir()
     for name in ("a.db", "other.db"):
-        (root / name).write_text("a model")
+        params.with_name(name).write_text("a model")
         monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{name}")
-        for settings in (params, row):
-            assert not registry_is_unchanged(settings, root=root), name
-            record_registry(settings, root=root)
-        assert registry_is_unchanged(params, root=root), "the earlier record is kept"
+        for project in map(Project, (params, row)):
+            assert not registry_is_unchanged(project), name
+            record_registry(project)
+        assert registry_is_unchanged(Project(params)), "the earlier record is kept"
 
 
 def test_a_remote_registry_is_never_unchanged(params, monkeypatch):
     monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://127.0.0.1:1")
-    record_registry(params, root=params.parent)
-    assert not registry_is_unchanged(params, root=params.parent)
+    record_registry(Project(params))
+    assert not registry_is_unchanged(Project(params))

@@ -14,7 +14,8 @@ import pytest
 
 from components.cli.onboarding.repository import make_project
 from components.core.errors import ConfigError
-from flows.repository import active_run, find_root, locked, pipeline_of, release_dvc_locks
+from flows.repository import Project, active_run, find_root, locked, pipeline_of, release_dvc_locks
+from tests.conftest import until
 
 HOLD = """
 import sys, time
@@ -44,13 +45,14 @@ def test_the_root_is_the_nearest_repository(root, tmp_path_factory):
     assert find_root(outside) == outside
 
 
-def test_settings_files_outside_of_the_repository_or_with_another_name(root, tmp_path_factory):
-    with pytest.raises(ConfigError, match=r"missing/params.yaml: does not exist; name the settings file"):
-        pipeline_of(root / "missing" / "params.yaml", root=root)
-    for file in (root / "other.yaml", tmp_path_factory.mktemp("elsewhere") / "params.yaml"):
-        file.write_text("run: {}\n")
-        with pytest.raises(ConfigError, match="must be called params.yaml and be in"):
-            pipeline_of(file, root=root)
+def test_settings_files_that_are_missing_or_have_another_name(root):
+    (root / "other.yaml").write_text("run: {}\n")
+    for file, message in (
+        ("missing/params.yaml", "does not exist; name the settings file"),
+        ("other.yaml", "must be called params.yaml and be in"),
+    ):
+        with pytest.raises(ConfigError, match=f"{file}: {message}"):
+            pipeline_of(Project(root / file))
 
 
 def test_a_second_run_waits_and_names_the_holder(root):
@@ -67,9 +69,7 @@ def test_a_second_run_waits_and_names_the_holder(root):
         assert first.stdout is not None
         assert first.stdout.readline() == "held\n"
         waiting.start()
-        deadline = time.monotonic() + 20
-        while not printed and time.monotonic() < deadline:
-            time.sleep(0.02)
+        until(lambda: printed, limit_s=20)
         assert not entered.is_set()
         run = active_run(root)
         assert run is not None and run.startswith(f"retrain a (process {first.pid}, since 20")
@@ -124,7 +124,7 @@ def written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_a_plan_needs_no_repository(written):
     from flows.why import explain, plan_to_explain
 
-    plan = plan_to_explain(written / "params.yaml")
+    plan = plan_to_explain(Project(written / "params.yaml"))
     assert {stage.reasons for stage in plan.stages} == {("has not run yet",)} and plan.data == "changed"
     assert "examples@t: out of date" in list(explain(plan))
     assert not (written / ".dvc").exists() and not (written / ".git").exists()
@@ -133,8 +133,8 @@ def test_a_plan_needs_no_repository(written):
 def test_a_run_makes_the_repository_and_its_first_commit(written, capfd):
     from flows.run import begin
 
-    with begin(written / "params.yaml") as (root, plan):
-        assert not plan.problem and root == written
+    with begin(Project(written / "params.yaml")) as plan:
+        assert not plan.problem
     assert "made a git repository" in capfd.readouterr().out
     files = subprocess.run(["git", "ls-files"], capture_output=True, text=True, check=True).stdout.split()
     assert {"params.yaml", "dvc.yaml", ".gitignore", ".dvc/config"} <= {*files}

@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import time
-from contextlib import suppress
+from contextlib import chdir, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -264,9 +264,9 @@ def test_a_stage_runs_again_at_once_after_sigkill_during_dvc_repro(project, kill
         if killed == "dvc":
             # The flow, which is alive, ends the processes of the stage.
             processes.end(each for each in processes.members(flow.pid) if each.pid != flow.pid)
-        with locked(project, what="test", say=print):
+        with chdir(project), locked(project, what="test", say=print):
             assert not is_running(stage)
-            lines = execution.run_command(repro, source="pretrain", root=project, limit_s=60)
+            lines = execution.run_command(repro, source="pretrain", limit_s=60)
         assert "pretrain reads artifacts/corpus/general" in lines
         assert (project / "artifacts/model").read_text() == "g"
     finally:
@@ -337,8 +337,9 @@ def processes_of(project: Path) -> list[psutil.Process]:
     return result
 
 
-def test_a_requested_rebuild_runs_a_stage_that_is_up_to_date(project):
+def test_a_requested_rebuild_runs_a_stage_that_is_up_to_date(project, monkeypatch):
+    monkeypatch.chdir(project)
     dvc(project, "repro", "-q", "pretrain")
     stage = Stage(name="pretrain", address="dvc.yaml:pretrain")
-    assert stages.reproduce(stage, project) == "Skipped"
-    assert stages.reproduce(replace(stage, force=True), project) == "Completed"
+    assert stages.reproduce(stage) == "Skipped"
+    assert stages.reproduce(replace(stage, force=True)) == "Completed"

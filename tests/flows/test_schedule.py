@@ -18,13 +18,14 @@ import psutil
 import pytest
 from prefect.client.orchestration import get_client
 from prefect.deployments.runner import EntrypointType
-from prefect.states import Cancelled, Running
+from prefect.states import Cancelled, Crashed, Running
 
 from components.core.errors import ConfigError
 from flows import processes, schedule
 from flows.flow_run import KILLED, MISSED, RUNNER, begin_scheduled
 from flows.repository import try_lock, write_locked
 from flows.retrain import retrain
+from tests.conftest import until
 
 from .conftest import is_running, ran, server_of
 
@@ -100,10 +101,7 @@ def test_scheduled_runs(project, serve, port, prefect_home):
     started = [process for process in processes.descendants(served.pid) if process.pid != server]
     served.kill()
     served.wait()
-    deadline = time.monotonic() + 60
-    while any(is_running(process.pid) for process in started):
-        assert time.monotonic() < deadline
-        time.sleep(0.2)
+    until(lambda: not any(is_running(process.pid) for process in started))
     ran(project)
     again = serve()
     wait_for("pretrain model", project=project)
@@ -179,34 +177,26 @@ def test_a_scheduled_run_does_for_those_that_are_late(monkeypatch):
     assert begin_scheduled() == 0
 
 
-def test_a_run_that_was_killed_with_its_schedule_is_made_up_for(prefect_server, capsys):
-    deployment = retrain.to_deployment(name="killed", entrypoint_type=EntrypointType.MODULE_PATH).apply()
-    schedule.restart(deployment)
-    assert not capsys.readouterr().out
-    with get_client(sync_client=True) as client:
-        run = client.create_flow_run_from_deployment(deployment)
-        client.set_flow_run_state(run.id, Running(), force=True)
-        schedule.restart(deployment)
-        assert "the last run did not end; running once now" in capsys.readouterr().out
-        states = [each.state for each in client.read_flow_runs() if each.deployment_id == deployment]
-        assert sorted((state.name, state.message) for state in states) == [("Crashed", KILLED), ("Scheduled", None)]
-        # One that was crashed by itself.
-        schedule.restart(deployment)
-        assert "the last run did not end; running once now" in capsys.readouterr().out
-        client.delete_deployment(deployment)
-
-
-@pytest.mark.parametrize(("message", "again"), [("Runner is shutting down.", 1), ("by hand", 0)])
-def test_a_run_that_ended_with_its_schedule_is_made_up_for(message, again, prefect_server, capsys):
+@pytest.mark.parametrize(
+    ("states", "left", "again"),
+    [
+        ([], [], 0),
+        ([Running()], [("Crashed", KILLED)], 1),
+        ([Running(), Crashed(message="by itself")], [("Crashed", "by itself")], 1),
+        ([Running(), Cancelled(message=schedule.SHUTDOWN)], [("Cancelled", "Runner is shutting down.")], 1),
+        ([Running(), Cancelled(message="by hand")], [("Cancelled", "by hand")], 0),
+    ],
+)
+def test_a_run_that_did_not_end_is_made_up_for(states, left, again, prefect_server, capsys):
     deployment = retrain.to_deployment(name="ended", entrypoint_type=EntrypointType.MODULE_PATH).apply()
     with get_client(sync_client=True) as client:
-        run = client.create_flow_run_from_deployment(deployment)
-        client.set_flow_run_state(run.id, Running(), force=True)
-        client.set_flow_run_state(run.id, Cancelled(message=message), force=True)
+        run = client.create_flow_run_from_deployment(deployment) if states else None
+        for state in states:
+            client.set_flow_run_state(run.id, state, force=True)
         schedule.restart(deployment)
         assert capsys.readouterr().out.count("the last run did not end; running once now") == again
-        states = [each.state_type.value for each in client.read_flow_runs() if each.deployment_id == deployment]
-        assert sorted(states) == ["CANCELLED", *["SCHEDULED"] * again]
+        states = [each.state for each in client.read_flow_runs() if each.deployment_id == deployment]
+        assert sorted((state.name, state.message) for state in states) == [*left, *[("Scheduled", None)] * again]
         client.delete_deployment(deployment)
 
 

@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -64,7 +65,7 @@ class Runs:
         *,
         address: str = "head:6379",
     ) -> list[str]:
-        def run(stage: Stage, root: Path) -> str:
+        def run(stage: Stage) -> str:
             self.events.append(f"+{stage.name}")
             work(stage)
             self.events.append(f"-{stage.name}")
@@ -74,14 +75,14 @@ class Runs:
         cluster = params.cluster.model_copy(
             update={"launcher": "ray", "address": address, "workers": 1, "stages": at_once}
         )
+        project: Any = SimpleNamespace(settings=params.model_copy(update={"cluster": cluster}), root=self.root)
         changed = tuple(Stage(each.name, "", needs=each.needs, reasons=("changed",)) for each in PLAN)
         done = stages.run_stages(
             Plan(stages=changed),
-            root=self.root,
             run=run,
             monitor=self.monitor,
             settled=True,
-            spending=Spending(params.model_copy(update={"cluster": cluster}), root=self.root),
+            spending=Spending(project),
         )
         return done["Completed"]
 

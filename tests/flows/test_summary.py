@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from flows import summary
+from flows.repository import Project
 from flows.terminal import Terminal
 
 from .conftest import ROOT
@@ -69,7 +70,7 @@ def params(tmp_path: Path) -> Path:
 
 
 def test_scores_decision_report_and_registry(params):
-    lines = summary.lines(root=params.parent, params=params)
+    lines = summary.lines(Project(params))
     assert [" ".join(line.split()) for line in lines if not line.strip().startswith("─")] == [
         "aws-type: macro F1, 95% interval",
         "labels a class 5 20 all registered its labels",
@@ -85,7 +86,7 @@ def test_scores_decision_report_and_registry(params):
 
 
 def test_a_fit_has_one_score_and_one_decision_for_a_task(params):
-    lines = summary.lines(root=params.parent, params=params, brief=True)
+    lines = summary.lines(Project(params), brief=True)
     assert lines == [
         "aws-type: macro F1 0.620 [0.610, 0.630], accuracy 0.700 [0.650, 0.750] of ulmfit-adapted, 95% intervals",
         "aws-type: ulmfit-adapted (version 3) is the current model: better by 0.05",
@@ -108,14 +109,14 @@ def play(terminal: Terminal) -> None:
     terminal.say(BAR, source="a")
     terminal.say("2 files", source="a")
     terminal.say("warning: an empty file", source="a")
-    terminal.done("a", "completed", 3.25, left="1 stage left, about 5 s")
+    terminal.done("a", "completed", 3.25)
     terminal.done("b", "up to date")
     terminal.say("t: promote; champion: version 2", important=True)
 
 
 VERBOSE = (
     f"a | reason: new text\na | {BAR}\na | 2 files\na | warning: an empty file\n"
-    "a | completed in 3.2 s (1 stage left, about 5 s)\nb | up to date\nt: promote; champion: version 2\n"
+    "a | completed in 3.2 s (1 stage left, about 2 s)\nb | up to date\nt: promote; champion: version 2\n"
 )
 SHORT = "a | warning: an empty file\nt: promote; champion: version 2\n"
 
@@ -175,7 +176,7 @@ def test_json_prints_an_object_a_line():
         {"event": "line", "stage": "a", "text": BAR},
         {"event": "line", "stage": "a", "text": "2 files"},
         {"event": "line", "stage": "a", "text": "warning: an empty file"},
-        {"event": "done", "stage": "a", "outcome": "completed", "seconds": 3.2, "left": "1 stage left, about 5 s"},
+        {"event": "done", "stage": "a", "outcome": "completed", "seconds": 3.2, "left": "1 stage left, about 2 s"},
         {"event": "done", "stage": "b", "outcome": "up to date", "seconds": None, "left": ""},
         {"event": "line", "stage": None, "text": "t: promote; champion: version 2"},
         {"event": "error", "message": "a: no text"},

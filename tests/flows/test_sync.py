@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import sys
 import time
+from contextlib import chdir
 from pathlib import Path
 
 import pytest
@@ -63,6 +64,16 @@ def shared(project: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Pat
     return project, clone
 
 
+def pull(clone: Path) -> list[str]:
+    with chdir(clone):
+        return sync.pull()
+
+
+def publish(clone: Path, *decisions: str) -> list[str]:
+    with chdir(clone):
+        return sync.publish(decisions=decisions, push=True)
+
+
 def colleague(clone: Path, *, text: str = "more domain text\n") -> None:
     """A commit with new data and another setting."""
     (clone / "data/domain/aws/b.txt").write_text(text)
@@ -75,13 +86,13 @@ def colleague(clone: Path, *, text: str = "more domain text\n") -> None:
 
 def test_code_and_data_are_pulled(shared, capsys):
     project, clone = shared
-    sync.pull(project)
+    pull(project)
     assert capsys.readouterr().out.splitlines() == [
         "sync | code: no new commits of origin/main",
         "sync | data: no new version",
     ]
     colleague(clone)
-    sync.pull(project)
+    pull(project)
     assert (project / "data/domain/aws/b.txt").read_text() == "more domain text\n"
     assert "min_characters: 3 " in (project / "params.yaml").read_text()
     code, data = capsys.readouterr().out.splitlines()
@@ -94,7 +105,7 @@ def test_outputs_are_pushed_and_records_committed(shared):
     (project / "data/domain/aws/c.txt").write_text("own text\n")
     dvc(project, "add", "-q", "data")
     dvc(project, "repro", "-q", "register")
-    assert sync.publish(project, decisions=["task: promote", "other: unchanged"], push=True) == [
+    assert publish(project, "task: promote", "other: unchanged") == [
         "outputs: pushed to the DVC remote",
         "commit: data.dvc, dvc.lock",
         "push: to origin/main",
@@ -105,14 +116,14 @@ def test_outputs_are_pushed_and_records_committed(shared):
     dvc(clone, "pull", "-q")
     assert "own text" in (clone / "artifacts/scores").read_text()
     head = git(project, "rev-parse", "HEAD")
-    assert sync.publish(project, decisions=[], push=True)[1:] == ["commit: none, nothing has changed"]
+    assert publish(project)[1:] == ["commit: none, nothing has changed"]
     assert git(project, "rev-parse", "HEAD") == head
 
 
 def test_a_clone_takes_the_outputs_of_another_one_and_trains_nothing(shared):
     project, clone = shared
     dvc(project, "push", "-q", "--run-cache")
-    assert sync.pull(clone)[-1] == "outputs: those of the last run are pulled"
+    assert pull(clone)[-1] == "outputs: those of the last run are pulled"
     assert (clone / "artifacts/scores").read_text() == (project / "artifacts/scores").read_text()
     dvc(clone, "repro", "-q", "evaluate")
     assert ran(clone) == []
@@ -132,9 +143,9 @@ def test_an_earlier_decision_is_not_reported_as_a_new_one(decides, tmp_path, mon
 
     file.write_text(json.dumps({"decisions": {"aws-type": result}}))
     os.utime(file, (1e9, 1e9))
-    monkeypatch.setattr(sync, "pull", lambda root: [])
+    monkeypatch.setattr(sync, "pull", list)
     monkeypatch.setattr(sync, "run_command", retrain)
-    monkeypatch.setattr(sync, "publish", lambda root, *, decisions, push: [f"commit: {decisions[0]}"])
+    monkeypatch.setattr(sync, "publish", lambda *, decisions, push: [f"commit: {decisions[0]}"])
     sync.sync.fn(str(tmp_path / "params.yaml"))
     line = "version 3 is served" if decides else "nothing new to compare; champion: version 3"
     assert capsys.readouterr().out.splitlines()[-2:] == [
@@ -149,11 +160,11 @@ def test_without_permission_commits_stay_here_and_give_way_to_the_records_of_oth
         lock = root / "dvc.lock"
         lock.write_text(lock.read_text() + f"# {text}")
     monkeypatch.setenv("HEADSTART_PUSH", "false")
-    done = sync.publish(project, decisions=["task: reject"], push=True)
+    done = publish(project, "task: reject")
     assert done[-1] == "push: none, the commits stay in this clone (HEADSTART_PUSH=false)"
     git(clone, "commit", "-q", "-a", "-m", "their run")
     git(clone, "push", "-q")
-    sync.pull(project)
+    pull(project)
     assert git(project, "rev-parse", "HEAD") == git(clone, "rev-parse", "HEAD")
     assert git(project, "status", "--porcelain", "--untracked-files=no") == ""
 
@@ -196,11 +207,11 @@ def test_clones_that_publish_and_the_commits_of_colleagues_converge(clones, tmp_
         git(third, "pull", "-q", "--rebase", "-X", "theirs")
         git(third, "push", "-q")
         for root in (first, second):
-            assert sync.publish(root, decisions=["task: promote"], push=True)[-1] == "push: to origin/main"
+            assert publish(root, "task: promote")[-1] == "push: to origin/main"
         for root in (first, second):
-            sync.pull(root)
-            sync.publish(root, decisions=[], push=True)
-        sync.pull(first)
+            pull(root)
+            publish(root)
+        pull(first)
         assert git(first, "rev-parse", "HEAD") == git(second, "rev-parse", "HEAD")
         assert {git(root, "status", "--porcelain") for root in (first, second)} == {""}
         assert read_versions(first) == [f"{number}{side}" for number in range(turn + 1) for side in (0, 1)]
@@ -211,9 +222,9 @@ def test_records_of_an_earlier_run_that_nobody_has_committed_give_way(clones):
     first, second = clones
     record_of(first, name="first", digest="1")
     record_of(second, name="second", digest="2")
-    sync.publish(first, decisions=["task: promote"], push=True)
+    publish(first, "task: promote")
     # In the second they are untracked (data-checks.json, dvc.yaml) or changed (dvc.lock).
-    sync.pull(second)
+    pull(second)
     assert "first" in (second / "dvc.lock").read_text() and "first" in (second / "dvc.yaml").read_text()
     assert read_versions(second) == ["1", "2"]
 
@@ -222,20 +233,20 @@ def test_a_rebase_that_was_interrupted_is_undone(clones, monkeypatch):
     first, second = clones
     for root, text in ((first, "one\n"), (second, "two\n")):
         (root / "dvc.lock").write_text(text)
-    sync.publish(first, decisions=["task: promote"], push=True)
+    publish(first, "task: promote")
     git(second, "commit", "-q", "-a", "-m", "second")
 
     class Killed(BaseException):
         pass
 
-    def killed(root, path):
+    def killed(path):
         raise Killed
 
     with monkeypatch.context() as patched, pytest.raises(Killed):
         patched.setattr(sync, "_resolve", killed)
-        sync.pull(second)
-    sync.pull(second)
-    assert not (second / sync.STATE / sync.REBASING).exists()
+        pull(second)
+    pull(second)
+    assert not (second / sync.REBASING).exists()
     assert git(first, "rev-parse", "HEAD") == git(second, "rev-parse", "HEAD")
     assert git(second, "branch", "--show-current").strip() == "main"
 
@@ -245,8 +256,8 @@ def test_a_git_command_that_does_not_end_is_a_transient_error(clones):
     # A shell that git starts, which starts another process and keeps git's pipes open.
     git(project, "config", "alias.hang", "!sleep 60 & sleep 60")
     began = time.monotonic()
-    with pytest.raises(TransientError, match=r"git hang: no end within 0\.5 seconds"):
-        sync.git(project, "hang", limit_s=0.5)
+    with chdir(project), pytest.raises(TransientError, match=r"git hang: no end within 0\.5 seconds"):
+        sync.git("hang", limit_s=0.5)
     assert time.monotonic() - began < 30
 
 
@@ -255,11 +266,11 @@ def test_a_server_that_does_not_answer_is_a_transient_error(clones, monkeypatch)
     monkeypatch.setattr(sync, "DELAYS_S", (0.0,))
     git(project, "remote", "set-url", "origin", "http://127.0.0.1:9/repository.git")
     with pytest.raises(TransientError, match="git fetch: .*Failed to connect"):
-        sync.pull(project)
+        pull(project)
     # Refused for good: not repeated.
     git(project, "remote", "set-url", "origin", str(project / "nowhere"))
     with pytest.raises(ConfigError, match="git fetch: .*does not appear to be a git repository"):
-        sync.pull(project)
+        pull(project)
 
 
 @pytest.mark.slow
@@ -268,7 +279,7 @@ def test_data_that_was_named_and_not_pulled_is_pulled_by_the_next_run(shared, mo
     project, clone = shared
     (project / "dvc.lock").write_text((project / "dvc.lock").read_text() + "# own run\n")
     colleague(clone)
-    assert sync.publish(project, decisions=["task: promote"], push=True)[-1] == "push: to origin/main"
+    assert publish(project, "task: promote")[-1] == "push: to origin/main"
     named = (project / "data.dvc").read_text()
     assert named == (clone / "data.dvc").read_text() and not (project / "data/domain/aws/b.txt").exists()
 
@@ -277,25 +288,25 @@ def test_data_that_was_named_and_not_pulled_is_pulled_by_the_next_run(shared, mo
 
     with monkeypatch.context() as patched, pytest.raises(StageError):
         patched.setattr(sync, "run_command", fail)
-        sync.pull(project)
+        pull(project)
     capsys.readouterr()
-    sync.pull(project)
+    pull(project)
     assert "sync | data: new version" in capsys.readouterr().out
     assert (project / "data/domain/aws/b.txt").read_text() == "more domain text\n"
     assert (project / "data.dvc").read_text() == named
-    assert sync.pull(project)[-1] == "data: no new version"
+    assert pull(project)[-1] == "data: no new version"
 
 
 def test_changes_on_both_sides_are_refused(shared):
     project, clone = shared
     change(project / "params.yaml", "min_characters: 1 ", "min_characters: 2 ")
     with pytest.raises(ConfigError, match=r"params.yaml changed here and not committed; commit or restore, then sync"):
-        sync.pull(project)
+        pull(project)
     git(project, "checkout", "-q", "params.yaml")
     colleague(clone)
     (project / "data/domain/aws/d.txt").write_text("mine\n")
     with pytest.raises(ConfigError, match=r"data/ changed here, and data.dvc in origin/main; merge the data by hand"):
-        sync.pull(project)
+        pull(project)
     assert (project / "data/domain/aws/d.txt").exists()
     # A commit of one's own that does not fit is left as it was.
     (project / "data/domain/aws/d.txt").unlink()
@@ -303,7 +314,7 @@ def test_changes_on_both_sides_are_refused(shared):
     git(project, "commit", "-q", "-a", "-m", "mine")
     head = git(project, "rev-parse", "HEAD")
     with pytest.raises(ConfigError, match="git rebase: "):
-        sync.pull(project)
+        pull(project)
     assert git(project, "rev-parse", "HEAD") == head and git(project, "status", "--porcelain") == ""
 
 
@@ -314,9 +325,9 @@ def test_any_name_of_a_folder_with_settings(clones, folder):
     lock.parent.mkdir(parents=True)
     for number in range(2):
         lock.write_text(f"schema: '2.0'\n# {number}\n")
-        sync.pull(project)
+        pull(project)
         lock.write_text(f"schema: '2.0'\n# {number}\n")
-        done = sync.publish(project, decisions=["task: reject"], push=True)
+        done = publish(project, "task: reject")
         assert done[-2:] == [f"commit: experiments/{folder}/dvc.lock", "push: to origin/main"]
     git(clone, "pull", "-q")
     assert (clone / "experiments" / folder / "dvc.lock").read_text() == lock.read_text()
@@ -330,13 +341,13 @@ def test_a_new_file_that_exists_here_is_named(clones):
     git(clone, "push", "-q")
     (project / "notes.txt").write_text("mine\n")
     with pytest.raises(ConfigError, match=r"git rebase: .*untracked working tree files would be overwritten.*notes"):
-        sync.pull(project)
+        pull(project)
     assert (project / "notes.txt").read_text() == "mine\n"
 
 
 def test_without_upstream_and_remote_nothing_is_pulled(project, capsys):
     shutil.rmtree(project / "data")
-    sync.pull(project)
+    pull(project)
     lines = capsys.readouterr().out.splitlines()
     assert lines == [
         "sync | code: the branch has no upstream; nothing is pulled",

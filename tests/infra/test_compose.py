@@ -114,10 +114,11 @@ def test_without_variables_params_yaml_is_used(monkeypatch):
 CONFIG = ROOT / "infra" / "prometheus.yaml"
 
 
-def test_rules_are_about_gauges_that_exist(tmp_path):
+def test_rules_are_about_gauges_that_exist(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
     (name,) = yaml.safe_load(CONFIG.read_text())["rule_files"]
     rules = [rule for group in yaml.safe_load((CONFIG.parent / name).read_text())["groups"] for rule in group["rules"]]
-    gauges = Gauges(tmp_path, "params.yaml", TelemetrySettings())
+    gauges = Gauges("params.yaml", TelemetrySettings())
     gauges.end("FINISHED", begun=1.0, time=2.0)
     gauges.begin(1.0)
     gauges.publish()

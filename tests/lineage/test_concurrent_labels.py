@@ -19,8 +19,8 @@ GONE, NEW = rows(1)[0]["text"], "a text that nobody has seen"
 
 
 def remove(params: Params, *texts: str) -> Path:
-    plan = removal.make_plan(params, texts, root=Path.cwd())
-    return removal.forget(params, plan, texts, root=Path.cwd())
+    plan = removal.make_plan(params, texts)
+    return removal.forget(params, plan, texts)
 
 
 def train(params: Params) -> list[str]:
@@ -49,10 +49,10 @@ def test_a_label_given_while_a_file_is_rewritten_is_kept(project, monkeypatch):
 @pytest.mark.usefixtures("unregistered")
 def test_a_text_that_is_labelled_after_the_search_is_removed_too(project):
     params = project()
-    plan = removal.make_plan(params, [NEW], root=Path.cwd())
+    plan = removal.make_plan(params, [NEW])
     merge(params, [Answer((NEW,), ("fruit",))])
     assert plan.raw == []
-    removal.forget(params, plan, [NEW], root=Path.cwd())
+    removal.forget(params, plan, [NEW])
     assert NEW not in train(params) and not Path("task/labels-things.ledger.jsonl").exists(), (
         "its only answer is removed"
     )

@@ -31,8 +31,8 @@ def set_storage(params: Params, **changes: Any) -> Params:
 
 
 def remove(params: Params, *texts: str) -> dict[str, Any]:
-    plan = removal.make_plan(params, texts, root=Path.cwd())
-    path = removal.forget(params, plan, texts, root=Path.cwd())
+    plan = removal.make_plan(params, texts)
+    path = removal.forget(params, plan, texts)
     certificate: dict[str, Any] = json.loads(path.read_text())
     return certificate
 
@@ -89,6 +89,6 @@ def test_a_batch_of_served_texts_is_removed_from_its_log(project, tmp_path, monk
 
 def test_a_file_of_git_leaves_its_history(project, monkeypatch):
     params = project()
-    monkeypatch.setattr(removal, "tracked_by_git", lambda root: {root / "task" / "train.jsonl"})
+    monkeypatch.setattr(removal, "tracked_by_git", lambda: {Path.cwd() / "task" / "train.jsonl"})
     certificate = remove(params, GONE)
     assert [line.partition(":")[0] for line in certificate["not_removed"]] == ["earlier commits of git"]

@@ -37,7 +37,7 @@ def test_a_document_is_traced_and_removed_from_everything(project, tmp_path_fact
     project.dvc("push", "-q")
 
     # Forwards: where it is, and who has learned from it: version 1, from scratch, its vocabulary.
-    actual = trace_document(params, "data/domain/aws/b.jsonl.gz:10", root=root)
+    actual = trace_document(params, "data/domain/aws/b.jsonl.gz:10")
     assert actual["files"] == ["data/domain/aws/b.jsonl.gz", "data/tasks/aws-type/train.jsonl"]
     assert {(single["where"], single["split"]) for single in actual["copies"]} == {
         ("corpus/domain", "train"), ("examples/aws-type", "train")}  # fmt: skip
@@ -65,15 +65,15 @@ def test_a_document_is_traced_and_removed_from_everything(project, tmp_path_fact
         "general", "domain"}  # fmt: skip
 
     # A dry run changes nothing.
-    wanted = wanted_texts(params, ["data/domain/aws/b.jsonl.gz:10"], root=root)
+    wanted = wanted_texts(params, ["data/domain/aws/b.jsonl.gz:10"])
     assert wanted == [SECRET]
-    plan = make_plan(params, wanted, root=root)
-    lines = list(plan_lines(plan, root=root))
+    plan = make_plan(params, wanted)
+    lines = list(plan_lines(plan))
     assert "- labelled.csv" in lines and "- artifacts/tokens/domain-wordpiece" in lines
     assert {item.what for item in plan.search.objects} == {"text", "tokens", "keys"}
     assert project.holders(WORDS) == before and not (root / RECORDS).exists()
 
-    path = forget(params, plan, wanted, root=root, reason="request 7")
+    path = forget(params, plan, wanted, reason="request 7")
     assert project.holders(WORDS) == []
     assert [file for file in remote.rglob("*") if file.is_file() and b"Quisling" in file.read_bytes()] == []
     assert {item.md5 for item in plan.search.objects}.isdisjoint(
@@ -98,7 +98,7 @@ def test_a_document_is_traced_and_removed_from_everything(project, tmp_path_fact
     project.dvc("add", "-q", "data")
     project.run()
     assert project.holders(WORDS) == []
-    again = trace_document(params, SECRET, root=root)
+    again = trace_document(params, SECRET)
     assert (again["files"], again["copies"]) == ([], [])
     new = trace_model(params, "aws-type:5")
     assert new["provenance"]["tasks"]["aws-type"]["rows"]["train"] == 60

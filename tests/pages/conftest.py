@@ -129,10 +129,10 @@ def running(finished: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     """The id of a retraining of which one stage is finished and one runs."""
     monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
     monkeypatch.setattr(live, "SKIP_MS", 0)
+    monkeypatch.chdir(finished)
     expected = {"ingest@domain": 60.0, "adapt@ulmfit": 36000.0, "finetune@things-ulmfit-adapted": None}
     registry = RegistrySettings(tracking=f"sqlite:///{finished}/mlflow.db")
     run = live.Live(
-        finished,
         RUN,
         "2026-11-24 03:00:00 retrain",
         process=live.process_of(os.getpid()),

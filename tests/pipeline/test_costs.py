@@ -76,7 +76,8 @@ def test_a_stage_that_resumes_is_noted(tmp_path):
     assert history.begin("pretrain@a")
 
 
-def test_the_work_of_the_shipped_stages(tmp_path):
+def test_the_work_of_the_shipped_stages(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
     params = load_params(ROOT / "params.yaml")
     folder = tmp_path / params.data.general.path
     folder.mkdir(parents=True)
@@ -94,25 +95,27 @@ def test_the_work_of_the_shipped_stages(tmp_path):
         "report": Work(1, "run"),
         "unknown@stage": Work(1, "run"),
     }
-    assert {name: work_of(name, params, root=tmp_path) for name in expected} == expected
+    assert {name: work_of(name, params) for name in expected} == expected
 
 
-def test_a_training_makes_at_most_its_passes_over_the_text(tmp_path):
+def test_a_training_makes_at_most_its_passes_over_the_text(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
     file = tmp_path / "params.yaml"
     general = {"path": "data/general", "text": "text"}
     file.write_text(json.dumps({"data": {"general": general, "tasks": {"mood": {"path": "data/mood"}}}}))
     params = load_params(file)
-    assert work_of("pretrain@ulmfit", params, root=tmp_path) == Work(3_000_000, "tokens")
+    assert work_of("pretrain@ulmfit", params) == Work(3_000_000, "tokens")
     tokens = tmp_path / "artifacts/tokens/general-wordpiece"
     tokens.mkdir(parents=True)
     (tokens / "metrics.json").write_text(json.dumps({"train": {"tokens": 1000}}))
-    assert work_of("pretrain@ulmfit", params, root=tmp_path) == Work(4000, "tokens")
+    assert work_of("pretrain@ulmfit", params) == Work(4000, "tokens")
 
 
 @pytest.mark.parametrize("file", ["params.yaml", "experiments/cove/params.yaml", "experiments/full/params.yaml"])
-def test_every_stage_has_an_amount_of_work(file, tmp_path):
+def test_every_stage_has_an_amount_of_work(file, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
     """An estimate must not end a run: `Spending.end` asks for the work of every stage that has run."""
     params = load_params(ROOT / file)
     for name, stage in STAGES.items():
         for item in stage.items(params):
-            assert work_of(f"{name}@{item}" if item else name, params, root=tmp_path).amount >= 0
+            assert work_of(f"{name}@{item}" if item else name, params).amount >= 0

@@ -39,7 +39,6 @@ class Project:
         (self.root / "params.yaml").write_text("run: {}\n")
         tags = {"params": "params.yaml", "user": "someone", "prefect_url": "http://prefect/run-1"}
         return live.Live(
-            self.root,
             run,
             f"2026-11-24 {run}",
             process=live.process_of(os.getpid()),
@@ -88,7 +87,10 @@ def finish(run: live.Live, status: str = "FINISHED", reason: str = "", **facts: 
 
 
 @pytest.fixture
-def project(tmp_path: Path, database: Registry, request: pytest.FixtureRequest) -> Project:
+def project(
+    tmp_path: Path, database: Registry, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> Project:
+    monkeypatch.chdir(tmp_path)
     return Project(tmp_path, database, request.node.name, TelemetrySettings())
 
 

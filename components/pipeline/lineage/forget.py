@@ -38,6 +38,7 @@ from components.pipeline.lineage.places import (
     holds,
     local_folder,
     output_of,
+    project_files,
     raw_holders,
     remotes,
     tracked_by_git,
@@ -83,7 +84,6 @@ def wanted_texts(
     texts: Sequence[str] = (),
     file: Path | None = None,
     where: str = "",
-    root: Path,
 ) -> list[str]:
     """The texts to remove: by ids or positions, as given, by a list (ids or positions, one per line, or
     jsonl with `id` or `text`), and by a removal that was interrupted. Ids are looked up in the corpus or task
@@ -110,79 +110,81 @@ def wanted_texts(
                 "FILE:LINE, FILE#ROW for Parquet, or the text itself with --text"
             )
         wanted += copies
-    wanted += pending(root)
+    wanted += pending(Path())
     if not any(map(key_of, wanted)):
         raise ConfigError("nothing to forget: name an id, --text TEXT or --file LIST")
     return list(dict.fromkeys(wanted))
 
 
-def make_plan(params: Params, wanted: Sequence[str], *, root: Path) -> Plan:
+def make_plan(params: Params, wanted: Sequence[str]) -> Plan:
     """Search the repository, DVC's cache and the registry for documents; changes nothing.
 
     Raises:
         DataError: a file cannot be read.
         RegistryError: the registry cannot be reached.
     """
-    result, tracked = search(params, wanted, root=root), tracked_by_git(root)
-    folders, caches, kept = data_folders(params, root), _caches(params, root), (root / "mlruns", root / "mlflow.db")
+    result, tracked = search(params, wanted), tracked_by_git()
+    folders, caches = data_folders(params), _caches(params)
+    kept = [Path(name).absolute() for name in ("mlruns", "mlflow.db")]
     fixed, held, side = list[Path](), list[Path](), list[Path]()
-    places = [*walk(root, without=(Cache(root).path, root / STATE)), *walk(traffic_folder(root))]
+    places = [*project_files(), *walk(traffic_folder())]
     for path in dict.fromkeys(path.absolute() for path in places):
         above = {path, *path.parents}
         if above.intersection((*folders, *caches)) or not holds(path, result.texts):
             continue
         if path in tracked or above.intersection(kept) or path.suffix == ".db":
             fixed.append(path)
-        elif (output := output_of(path, params, root=root)) is not None:
+        elif (output := output_of(path, params)) is not None:
             held.append(output)
         else:
             side.append(path)
-    outputs = sorted({*held, *derived_outputs([*result.raw, *held], root=root)})
+    outputs = sorted({*held, *derived_outputs([*result.raw, *held])})
     plan = Plan(result, result.raw, side, outputs, fixed, caches=[])
     if outputs or result.raw or result.learners:
         plan.caches = [path for path in [*caches, *(node_cache() / name for name in CACHES)] if path.exists()]
         plan.checkpoints = params.cluster.storage if "://" in params.cluster.storage else ""
     if any((side, plan.caches, outputs, result.raw, result.objects, fixed, result.learners)):
-        plan.elsewhere = list(_elsewhere(params, plan, tracked, root=root))
+        plan.elsewhere = list(_elsewhere(params, plan, tracked))
     return plan
 
 
-def _caches(params: Params, root: Path) -> list[Path]:
+def _caches(params: Params) -> list[Path]:
     """Local folders of checkpoints and features: those below `.headstart` whole, of others what Headstart wrote."""
-    places = [root / path for path in (params.cluster.storage, params.cluster.features, LOCAL) if "://" not in path]
-    whole = [each for each in dict.fromkeys(places) if each.resolve().is_relative_to((root / LOCAL).parent.resolve())]
+    named = (params.cluster.storage, params.cluster.features, LOCAL)
+    places = [Path(path).absolute() for path in named if "://" not in path]
+    whole = [each for each in dict.fromkeys(places) if each.resolve().is_relative_to(Path(LOCAL).parent.resolve())]
     others = [each for each in dict.fromkeys(places) if each not in whole]
     written = {each / entry.name for each in others for entry in entries(str(each))}
     return [*whole, *sorted(written | {table for each in others for table in feature_tables(each)})]
 
 
-def _elsewhere(params: Params, plan: Plan, tracked: set[Path], *, root: Path) -> Iterator[str]:
+def _elsewhere(params: Params, plan: Plan, tracked: set[Path]) -> Iterator[str]:
     """Places that can hold the documents and are not searched."""
     if params.cluster.launcher == "ray" and params.cluster.address != "local":
         cluster = masked(params.cluster.address)
         yield f"input caches on the nodes of the Ray cluster {cluster}: remove {node_cache()} on each of them"
     where = params.registry.address.removeprefix("sqlite:///")
-    if "://" in where or not (root / where).resolve().is_relative_to(root.resolve()):
+    if "://" in where or not Path(where).resolve().is_relative_to(Path.cwd()):
         yield f"MLflow at {masked(where)}: delete the tainted versions, and files of runs that quote a text"
     changed = [*plan.raw, *plan.side, *plan.fixed]
     if not tracked.isdisjoint(changed):
         yield "earlier commits of git: rewrite the history (git filter-repo), and ask for it in every clone"
     for path in changed:
-        if is_local_copy(name := os.path.relpath(path, root)):
+        if is_local_copy(name := os.path.relpath(path)):
             yield f"the source of {name}: remove the text at its address, which the next run copies again"
 
 
-def plan_lines(plan: Plan, *, root: Path) -> list[str]:
+def plan_lines(plan: Plan) -> list[str]:
     result = plan.search
     sections: dict[str, list[Any]] = {
-        "records to remove from raw files": _relative(plan.raw, root),
-        "records to remove from other files": _relative(plan.side, root),
+        "records to remove from raw files": _relative(plan.raw),
+        "records to remove from other files": _relative(plan.side),
         "copies in corpora and labelled data": list(map(asdict, result.copies)),
-        "outputs to remove, which a retraining makes again": _relative(plan.outputs, root),
-        "caches to remove": [*_relative(plan.caches, root), *filter(None, [masked(plan.checkpoints)])],
+        "outputs to remove, which a retraining makes again": _relative(plan.outputs),
+        "caches to remove": [*_relative(plan.caches), *filter(None, [masked(plan.checkpoints)])],
         "objects to remove from DVC's cache": [f"{item.md5} ({item.what})" for item in result.objects],
         "near copies, which stay; name their ids to remove them too": list(map(asdict, result.near)),
-        "files that stay and have to be edited by hand": _relative(plan.fixed, root),
+        "files that stay and have to be edited by hand": _relative(plan.fixed),
         "not removed, because it is not in this repository": plan.elsewhere,
         "versions that have learned from them": [learner.facts for learner in result.learners],
     }
@@ -191,11 +193,11 @@ def plan_lines(plan: Plan, *, root: Path) -> list[str]:
     return tree({"texts": len(result.texts), **(shown or nothing)})
 
 
-def _relative(paths: Sequence[Path], root: Path) -> list[str]:
-    return [os.path.relpath(path, root) for path in paths]
+def _relative(paths: Sequence[Path]) -> list[str]:
+    return [*map(os.path.relpath, paths)]
 
 
-def forget(params: Params, plan: Plan, wanted: Sequence[str], *, root: Path, reason: str = "") -> Path:
+def forget(params: Params, plan: Plan, wanted: Sequence[str], *, reason: str = "") -> Path:
     """Remove documents as planned; returns the path of the certificate.
 
     Raises:
@@ -204,8 +206,8 @@ def forget(params: Params, plan: Plan, wanted: Sequence[str], *, root: Path, rea
     """
     now = datetime.now(UTC)
     name = f"{now:%Y%m%d-%H%M%S}-{secrets.token_hex(3)}"
-    private_folder(root / STATE)
-    write_atomic(root / STATE / "pending.json", json.dumps(list(wanted)), private=True)
+    left = private_folder(STATE) / "pending.json"
+    write_atomic(left, json.dumps(list(wanted)), private=True)
     result = plan.search
     versions = [learner.version for learner in result.learners]
     documents = len(result.texts)
@@ -214,10 +216,10 @@ def forget(params: Params, plan: Plan, wanted: Sequence[str], *, root: Path, rea
     for path in [*plan.outputs, *plan.caches]:
         shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
     stored = _purge_checkpoints(plan)
-    with changing_data(root, data_folders(params, root)):
+    with changing_data(Path(), data_folders(params)):
         # Labels may have been written since the plan was made; from now on `merge` refuses these texts.
-        plan.raw = list(dict.fromkeys([*plan.raw, *raw_holders(params, result.texts, root=root)]))
-        removed = {os.path.relpath(path, root): remove_records(path, result.texts) for path in [*plan.raw, *plan.side]}
+        plan.raw = list(dict.fromkeys([*plan.raw, *raw_holders(params, result.texts)]))
+        removed = {os.path.relpath(path): remove_records(path, result.texts) for path in [*plan.raw, *plan.side]}
     objects = [{"md5": item.md5, "bytes": item.path.stat().st_size, "held": item.what} for item in result.objects]
     for item in result.objects:
         item.path.unlink(missing_ok=True)
@@ -227,32 +229,29 @@ def forget(params: Params, plan: Plan, wanted: Sequence[str], *, root: Path, rea
         "time": now.isoformat(timespec="seconds"),
         "by": who(),
         "reason": reason,
-        "documents": [name_of(repository_key(root), text) for text in result.texts.keys],
+        "documents": [name_of(repository_key(Path()), text) for text in result.texts.keys],
         "records": removed,
         "checkpoints": stored,
         "not_removed": plan.elsewhere,
-        "outputs": _relative(plan.outputs, root),
-        "caches": _relative(plan.caches, root),
+        "outputs": _relative(plan.outputs),
+        "caches": _relative(plan.caches),
         "dvc_cache": objects,
-        "remotes": {
-            remote: _purge_remote(root, url, result.objects) for remote, url in remotes(root).items() if objects
-        },
+        "remotes": {remote: _purge_remote(url, result.objects) for remote, url in remotes().items() if objects},
         "near_copies": len(result.near),
         "versions": [learner.facts for learner in result.learners],
-        "searched_again": _left(result.texts, root),
+        "searched_again": _left(result.texts),
     }
-    path = root / RECORDS / f"{name}.json"
+    path = (RECORDS / f"{name}.json").absolute()
     path.parent.mkdir(parents=True, exist_ok=True)
     write_atomic(path, json.dumps(certificate, indent=1) + "\n")
-    (root / STATE / "pending.json").unlink()
+    left.unlink()
     return path
 
 
-def _left(texts: Texts, root: Path) -> dict[str, Any]:
+def _left(texts: Texts) -> dict[str, Any]:
     """The result of a second search: number of files, and those that hold a document still."""
-    cache = Cache(root)
-    files = {os.path.relpath(path, root): path for path in walk(root, without=(cache.path, root / STATE))}
-    files |= {f"DVC object {md5}": path for md5, path in cache.objects().items() if path.suffix != ".dir"}
+    files = {os.path.relpath(path): path for path in project_files()}
+    files |= {f"DVC object {md5}": path for md5, path in Cache().objects().items() if path.suffix != ".dir"}
     return {"files": len(files), "still_held_by": [name for name, path in files.items() if holds(path, texts)]}
 
 
@@ -271,9 +270,9 @@ def _purge_checkpoints(plan: Plan) -> dict[str, Any]:
         return {}
 
 
-def _purge_remote(root: Path, url: str, objects: Sequence[Item]) -> dict[str, Any]:
+def _purge_remote(url: str, objects: Sequence[Item]) -> dict[str, Any]:
     """Remove objects from a remote that is a folder of this machine; for others, say how."""
-    folder, address, keys = local_folder(root, url), masked(url), [item.key for item in objects]
+    folder, address, keys = local_folder(url), masked(url), [item.key for item in objects]
     command = "aws s3 rm" if url.startswith("s3://") else "remove"
     there = [f"{command} {address.rstrip('/')}/{key}" for key in keys if folder is None]
     removed = [key for key in keys if folder is not None and (folder / key).is_file()]

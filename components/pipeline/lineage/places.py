@@ -1,5 +1,6 @@
 """Where a document can be: files below a repository, and objects of DVC's cache and remotes, which are searched by
-content, of all versions. Listings (`.dir`) stay: they hold names and digests only."""
+content, of all versions. Listings (`.dir`) stay: they hold names and digests only. The repository is the working
+directory, as for all paths of the settings."""
 
 import json
 import os
@@ -17,6 +18,7 @@ from components.core.data_version import dvc_config, locks
 from components.core.errors import DataError
 from components.data.ingestion.documents import DROPPED
 from components.data.matching import Texts, file_holds
+from components.data.removed import STATE
 from components.settings.params import Params
 
 _SHARD = re.compile(r"(?:train|heldout)-[0-9a-f]{16}\.parquet")
@@ -52,17 +54,22 @@ def walk(root: Path, *, without: tuple[Path, ...] = ()) -> Iterator[Path]:
                 yield path
 
 
-def data_folders(params: Params, root: Path) -> list[Path]:
+def project_files() -> Iterator[Path]:
+    """All files of the repository but DVC's cache and what is known of removed documents."""
+    return walk(Path.cwd(), without=(Cache().path, STATE.absolute()))
+
+
+def data_folders(params: Params) -> list[Path]:
     """`data/` and the folders of raw data that the settings name outside of it, as far as they exist."""
     places: list[Path] = []
-    for path in (root / "data", *(root / source.path for source in params.data.sources.values())):
-        if path.exists() and not any(path.is_relative_to(other) for other in places):
+    for name in ("data", *(source.path for source in params.data.sources.values())):
+        if (path := Path(name).absolute()).exists() and not any(path.is_relative_to(other) for other in places):
             places.append(path)
     return places
 
 
-def raw_holders(params: Params, texts: Texts, *, root: Path) -> list[Path]:
-    paths = (each for place in data_folders(params, root) for each in ([place] if place.is_file() else walk(place)))
+def raw_holders(params: Params, texts: Texts) -> list[Path]:
+    paths = (each for place in data_folders(params) for each in ([place] if place.is_file() else walk(place)))
     return [path for path in paths if holds(path, texts)]
 
 
@@ -80,19 +87,19 @@ def holds(path: Path, texts: Texts) -> bool:
         raise DataError(f"{path}: cannot be searched ({error}); repair or remove the file") from error
 
 
-def tracked_by_git(root: Path) -> set[Path]:
+def tracked_by_git() -> set[Path]:
     """The files that git tracks; empty outside of a git repository."""
-    return {root / name for name in (git(root, "ls-files", "-z") or "").split("\0") if name}
+    return {Path(name).absolute() for name in (git(Path(), "ls-files", "-z") or "").split("\0") if name}
 
 
-def derived_outputs(changed: list[Path], *, root: Path) -> list[Path]:
+def derived_outputs(changed: list[Path]) -> list[Path]:
     """The outputs that DVC's stages, also of experiments, have made from changed raw files or outputs, directly or by
     way of other outputs, as far as they exist and hold data or weights (`DERIVED`)."""
-    base = root.resolve()
+    base = Path.cwd()
     affected = [path.resolve() for path in changed]
     stages = [
-        [[(root / entry["path"]).resolve() for entry in stage.get(key, [])] for key in ("deps", "outs")]
-        for lock in locks(root)
+        [[Path(entry["path"]).resolve() for entry in stage.get(key, [])] for key in ("deps", "outs")]
+        for lock in locks(base)
         for stage in lock.values()
     ]
     made: dict[Path, None] = {}
@@ -107,9 +114,9 @@ def derived_outputs(changed: list[Path], *, root: Path) -> list[Path]:
     return sorted(path for path in made if path.exists())
 
 
-def output_of(path: Path, params: Params, *, root: Path) -> Path | None:
+def output_of(path: Path, params: Params) -> Path | None:
     """The output directory of a stage that contains a file of the run's folder: the highest one with a manifest."""
-    out = (root / params.run.out).resolve()
+    out = Path(params.run.out).resolve()
     above = [parent for parent in path.resolve().parents if parent != out and parent.is_relative_to(out)]
     return next((parent for parent in reversed(above) if (parent / MANIFEST).is_file()), None)
 
@@ -130,11 +137,10 @@ class Item:
 
 
 class Cache:
-    """DVC's cache of a repository."""
+    """DVC's cache of the repository."""
 
-    def __init__(self, root: Path) -> None:
-        configured = dvc_config(root).get("cache", {}).get("dir")
-        self.path = (root / ".dvc" / configured).resolve() if configured else root / ".dvc" / "cache"
+    def __init__(self) -> None:
+        self.path = Path(".dvc", dvc_config().get("cache", {}).get("dir", "cache")).resolve()
 
     def object(self, md5: str) -> Path:
         return self.path / "files" / "md5" / md5[:2] / md5[2:]
@@ -181,17 +187,17 @@ class Cache:
             return {}
 
 
-def remotes(root: Path) -> dict[str, str]:
+def remotes() -> dict[str, str]:
     """Name -> address of the DVC remotes."""
     items = {}
-    for section, values in dvc_config(root).items():
+    for section, values in dvc_config().items():
         if (name := re.fullmatch(r"'?remote \"(.+)\"'?", section)) and "url" in values:
             items[name[1]] = values["url"]
     return items
 
 
-def local_folder(root: Path, url: str) -> Path | None:
+def local_folder(url: str) -> Path | None:
     """The folder of a remote on this machine; None for other remotes."""
     if url.startswith("file://"):
         return Path(url.removeprefix("file://"))
-    return None if "://" in url else (root / ".dvc" / url).resolve()
+    return None if "://" in url else Path(".dvc", url).resolve()

@@ -1,5 +1,6 @@
 """`headstart trace`: from a model to its documents, and from a document to the models that have learned from it."""
 
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from itertools import islice
@@ -110,16 +111,16 @@ def _shortened(value: Any) -> Any:
     return shown | ({"...": f"{rest} more (all with --json)"} if rest > 0 else {})
 
 
-def trace_document(params: Params, document: str, *, root: Path, where: str = "") -> dict[str, Any]:
+def trace_document(params: Params, document: str, *, where: str = "") -> dict[str, Any]:
     """Where a document is, and which versions have learned from it: {by_id, files, copies, near, versions}. `document`
     is an id or a position in the corpus or task `where` or in all, else a text, and `by_id` is false."""
     named = texts_of(params, document, where=where)
-    result = search(params, named or [document], root=root)
+    result = search(params, named or [document])
     if not result.texts:
         raise ConfigError("--document: has no words")
     return {
         "by_id": bool(named),
-        "files": [path.relative_to(root).as_posix() for path in result.raw],
+        "files": [*map(os.path.relpath, result.raw)],
         "copies": list(map(asdict, result.copies)),
         "near": list(map(asdict, result.near)),
         "versions": [match.facts for match in result.learners],
@@ -171,15 +172,15 @@ class Search:
     learners: list[Learner]
 
 
-def search(params: Params, wanted: Sequence[str], *, root: Path) -> Search:
+def search(params: Params, wanted: Sequence[str]) -> Search:
     """Search the raw data, the corpora and labelled data, DVC's cache and the registry for texts.
 
     Raises:
         DataError: a file cannot be read.
         RegistryError: the registry cannot be reached.
     """
-    texts, cache = Texts(wanted), Cache(root)
-    copies, raw, objects = holders(params, texts), raw_holders(params, texts, root=root), cache.affected(texts)
+    texts, cache = Texts(wanted), Cache()
+    copies, raw, objects = holders(params, texts), raw_holders(params, texts), cache.affected(texts)
     learned = learners(Reading(params.registry), cache, files=raw, items=objects) if texts else []
     return Search(texts, copies, near_copies(params, wanted, without=copies), raw, objects, learned)
 

@@ -40,7 +40,7 @@ def check_traffic(params: Params, task: str) -> Comparison:
     registry = connect(with_models(params.registry))
     version = find_champion(registry, task)
     since = time.time() - WINDOW_DAYS * 86400
-    new = read_traffic(traffic_folder(Path()), task=task, digest=version.digest, since=since)
+    new = read_traffic(traffic_folder(), task=task, digest=version.digest, since=since)
     source = f"{version.label}, served traffic of the last {WINDOW_DAYS} days"
     if few := lacking(new, "rows"):  # before a reference is needed
         return Comparison(source, len(new), 0, too_few=few)

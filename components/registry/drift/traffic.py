@@ -173,6 +173,6 @@ def logged(
     return ObservedClassifier(classifier, log.append)
 
 
-def traffic_folder(root: Path | None = None) -> Path:
+def traffic_folder() -> Path:
     """The folder of all logs, which several servers may share."""
-    return (root or find_repository(Path()) or Path()) / (os.environ.get("HEADSTART_TRAFFIC") or FOLDER)
+    return (find_repository(Path()) or Path()) / (os.environ.get("HEADSTART_TRAFFIC") or FOLDER)

@@ -137,9 +137,10 @@ class Record:
     tested: tuple[str, str] | None = None
 
 
-def connect(settings: RegistrySettings, folder: Path = Path()) -> Registry:
-    """Open the registry of the repository that `folder` is in. A server that is down is detected within seconds."""
-    uri = located(settings.address, folder)
+def connect(settings: RegistrySettings) -> Registry:
+    """Open the registry of the repository that the working directory is in. A server that is down is detected within
+    seconds."""
+    uri = located(settings.address)
     probe(uri)
     with translated(masked(uri)):
         client = MlflowClient(tracking_uri=uri, registry_uri=uri)
