@@ -1,7 +1,11 @@
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from typing import Any
+
 import pytest
 
+from components.learners.finetuning import runs
 from components.settings import contrastive
 from tests.example_task import (  # noqa: F401
     cluster,
@@ -14,6 +18,24 @@ from tests.example_task import (  # noqa: F401
     source,
     task,
 )
+
+
+@pytest.fixture
+def watch(monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[Any]]:
+    """watch(function of the state and the report of a step) -> its values of every step from now on."""
+
+    def watching(function: Callable[[Any, Any], Any]) -> list[Any]:
+        values, real = list[Any](), runs.train
+
+        def watched(state: Any, *arguments: Any, **named: Any) -> Iterator[Any]:
+            for report in real(state, *arguments, **named):
+                values.append(function(state, report))
+                yield report
+
+        monkeypatch.setattr(runs, "train", watched)
+        return values
+
+    return watching
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -37,17 +37,9 @@ def make_job(make_things_job: Callable[..., FinetuneJob], in_process: None) -> C
 
 
 @pytest.fixture
-def steps(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, Any]]:
+def steps(watch: Callable[..., list[Any]]) -> list[tuple[Any, Any]]:
     """(state of the training, report) of every step from now on."""
-    noted, real = [], runs.train
-
-    def watched(state: Any, *arguments: Any, **named: Any) -> Iterator[Any]:
-        for report in real(state, *arguments, **named):
-            noted.append((state, report))
-            yield report
-
-    monkeypatch.setattr(runs, "train", watched)
-    return noted
+    return watch(lambda state, report: (state, report))
 
 
 def rows_of(output: Path) -> list[dict[str, Any]]:
