@@ -125,11 +125,9 @@ def cluster(tmp_path: Path) -> ClusterSettings:
 def make_things_job(
     task: Path, make_encoder: Callable[..., Path], settings: FinetuneSettings, cluster: ClusterSettings, tmp_path: Path
 ) -> Callable[..., FinetuneJob]:
-    """make_things_job(family="ulmfit", name="out", trained=True, storage="store", **settings) -> a job."""
+    """make_things_job(family="ulmfit", name="out", trained=True, **settings) -> a job with its own storage."""
 
-    def make(
-        family: str = "ulmfit", *, name: str = "out", trained: bool = True, storage: str = "store", **changes: object
-    ) -> FinetuneJob:
+    def make(family: str = "ulmfit", *, name: str = "out", trained: bool = True, **changes: object) -> FinetuneJob:
         return FinetuneJob(
             task="things",
             family=family,
@@ -138,7 +136,7 @@ def make_things_job(
             encoder=make_encoder(family, trained=trained),
             output=tmp_path / name,
             settings=settings.model_copy(update=changes),
-            cluster=cluster.model_copy(update={"storage": str(tmp_path / storage)}),
+            cluster=cluster.model_copy(update={"storage": f"{cluster.storage}-{name}"}),
         )
 
     return make

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from components.learners.finetuning import runs
+from components.learners.finetuning import fit, runs
 from components.settings import contrastive
 from tests.example_task import (  # noqa: F401
     cluster,
@@ -36,6 +36,20 @@ def watch(monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[Any]]:
         return values
 
     return watching
+
+
+@pytest.fixture
+def extracted(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The number of rows of each extraction of features from now on."""
+    read: list[int] = []
+
+    class Counted(fit.Predictor):
+        def tables(self, encoded, **named):
+            read.append(len(encoded))
+            return super().tables(encoded, **named)
+
+    monkeypatch.setattr(fit, "Predictor", Counted)
+    return read
 
 
 @pytest.fixture

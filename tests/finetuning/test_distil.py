@@ -20,7 +20,7 @@ from components.data.tasks.results import KIND as FINETUNED
 from components.data.unlabelled_texts import FILE, digest_of, read_unlabelled
 from components.data.unlabelled_texts import KIND as UNLABELLED
 from components.learners.finetuning import runs, stage
-from components.learners.finetuning.fit import FinetuneJob, Fit, labels_file, pack, unpack
+from components.learners.finetuning.fit import FinetuneJob, labels_file, pack, unpack
 from components.learners.finetuning.runs import Member, Run, load_initial_encoder, read_soft_labels
 from components.learners.finetuning.stage import finetune, fits_of
 from components.learners.task_models.classifier import load_classifier
@@ -141,33 +141,21 @@ def test_the_teacher_of_a_fold_has_the_choices_without_its_rows(project, monkeyp
     """The way and the end of training are chosen on the other folds, whatever is chosen on all."""
     monkeypatch.setattr(Finetune, "least_rows", 0)
     monkeypatch.setattr(contrastive, "ROWS", 6)
-    real_labels, result, read = runs.labels_of, runs.result, list[Fit]()
-    ways = [{"way": way, "stop": stop} for way, stop in (("features", 0), ("finetune", 1), ("contrastive", 1))]
-
-    def noted(fit):
-        read.append(fit)
-        return result(fit)
+    ways, real = [("features", 0), ("finetune", 1), ("contrastive", 1)], runs.labels_of
 
     def labels_of(fit, by_fold, fits):
         assert [each.keys() for each in by_fold] == [{"way", "stop", "penalty"}] * 3
-        with monkeypatch.context() as patched:
-            patched.setattr(runs, "result", noted)
-            labels = real_labels(fit, ways, fits)
-        # Each evaluation of a fold has its own predictions.
-        tensors, _ = result(replace(fits["finetune"], fold=1))
-        at = [unpack(f"at.{number}.labels", tensors) for number in range(3)]
-        np.testing.assert_array_equal(labels["3.0.1"], at[1])
-        assert not np.array_equal(at[1], at[2]) and not np.array_equal(at[1], at[0])
+        labels = real(fit, [{"way": way, "stop": stop} for way, stop in ways], fits)
+        for fold, (way, stop) in enumerate(ways):
+            tensors, _ = runs.result(replace(fits[way], fold=fold))
+            np.testing.assert_array_equal(labels[f"3.0.{fold}"], unpack(f"at.{stop}.labels", tensors))
+            # Each evaluation has its own predictions.
+            assert way != "finetune" or not np.array_equal(labels[f"3.0.{fold}"], unpack("at.2.labels", tensors))
         return labels
 
     monkeypatch.setattr(stage, "labels_of", labels_of)
-    job = project.teacher(method="auto", evaluations=2)
-    output = finetune(job)
-    (record,) = records_of(output)
-    assert [(fit.settings.method, fit.fold) for fit in read] == [
-        (record["way"], None),
-        *((each["way"], fold) for fold, each in enumerate(ways)),
-    ]
+    (record,) = records_of(finetune(project.teacher(method="auto", evaluations=2)))
+    assert [way["way"] for way in record["ways"]] == ["features", "contrastive", "finetune"]
 
 
 def test_a_teacher_is_trained_once(project, monkeypatch):

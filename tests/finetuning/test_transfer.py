@@ -23,10 +23,7 @@ from components.training.loop import slanted_triangular
 
 @pytest.fixture
 def make_job(make_things_job: Callable[..., FinetuneJob], in_process: None) -> Callable[..., FinetuneJob]:
-    """make_job("ulmfit", name="out", **settings) -> a job with its own storage."""
-    return lambda family="ulmfit", *, name="out", **changes: make_things_job(
-        family, name=name, storage=f"store/{name}", **changes
-    )
+    return make_things_job
 
 
 def batches(encoder: Path, settings: FinetuneSettings, **changes: Any) -> tuple[TaskModel, ExampleSampler]:

@@ -46,7 +46,7 @@ from components.learners.select import choose_of, select
 from components.learners.task_models.features import trim
 from components.learners.task_models.words_part import WordsPart, mean
 from components.learners.ways import WAYS
-from components.learners.words.systems import BESIDE, probable_systems
+from components.learners.words.systems import BESIDE, probable
 from components.settings.cluster import ClusterSettings
 from components.settings.finetune import Way as WayName
 from components.training.checkpoint import CheckpointStore
@@ -331,8 +331,7 @@ def with_words(fit: Fit, rows: Rows, own: Answers) -> tuple[Answers, WordsPart |
         The answers to the judged rows and to test; the words model, None without words; entries of the record.
     """
     facts, baselines = fit.facts, fit.job.baselines
-    systems = probable_systems(facts.kind, language=facts.language, which=facts.baselines)
-    if fit.settings.words == "none" or baselines is None or not systems:
+    if fit.settings.words == "none" or baselines is None or not (systems := probable(facts.kind)):
         return own, None, {}
     judged = rows.judged[0]
     stored = {split: read_answers(baselines, split) for split in (judged, "test")}
