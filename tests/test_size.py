@@ -24,7 +24,7 @@ BUDGETS = {
     "headstart": 12_384,
     "interchange": 21_950,
     "labelling": 10_220,
-    "learners": 65_592,
+    "learners": 65_634,
     "models": 43_488,
     "pages": 12_609,
     "pipeline": 29_845,

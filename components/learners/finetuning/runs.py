@@ -89,6 +89,8 @@ class Member:
         #: What a checkpoint stores of the task in addition to the state of the training: the answers to the judged
         #: rows at every evaluation (`at.NUMBER`), and the best weights of what is trained (`best.`).
         self.kept: dict[str, Tensor] = {}
+        #: Seconds of predictions for students, which are no part of the training.
+        self.apart = 0.0
         self._encoded: dict[str, list[Encoded]] = {}
         self.record: dict[str, Any] = {
             "budget": fit.budget,
@@ -291,7 +293,10 @@ class Member:
         if not self.fit.fields(LABELS):
             return pack(LABELS, [])
         assert isinstance(self.head, ImitatingHead)  # as `refuse_distillation` has found
-        return pack(LABELS, self._answers(LABELS, trained=trained, answer=self.head.taught))
+        began = time.perf_counter()
+        labels = self._answers(LABELS, trained=trained, answer=self.head.taught)
+        self.apart += time.perf_counter() - began
+        return pack(LABELS, labels)
 
     def _answers(self, split: str, *, trained: bool, answer: Any = None) -> list[Answer]:
         """Predictions of the present weights, of test as the stored classifier repeats them to the last bit; `trained`:
@@ -422,7 +427,8 @@ class Run:
 
     def counts(self) -> dict[str, Any]:
         """Steps, tokens and seconds so far, those of interrupted starts included."""
-        seconds = round(self._seconds + time.perf_counter() - self._began, 3)
+        apart = sum(member.apart for member in self.members)
+        seconds = round(self._seconds + time.perf_counter() - self._began - apart, 3)
         return {"steps": self.state.step, "tokens": self._tokens, "seconds": seconds}
 
     def named(self, of_members: Sequence[Mapping[str, Tensor]]) -> dict[str, Tensor]:
