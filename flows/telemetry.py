@@ -204,7 +204,7 @@ class Monitor:
 
 
 #: Stages whose metrics are means over the seeds of a system.
-_MEANS = ("finetune", "distil", "together")
+_MEANS = ("finetune", "together")
 
 
 def _reason(error: BaseException) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from types import MappingProxyType
@@ -19,6 +19,7 @@ from components.learners.baselines.stage import BaselineJob, baseline
 from components.learners.finetuning.stage import FinetuneJob
 from components.learners.task_models.classifier import TextClassifier
 from components.learners.task_models.model import TaskModel
+from components.learners.words.classifier import Stored, write_words
 from components.models import FAMILIES
 from components.models.encoder import build_model, save_encoder
 from components.settings.cluster import ClusterSettings
@@ -54,6 +55,13 @@ def save_classifier(
     """Write one task model as a directory; `stored` are fields of a `TextClassifier`."""
     classifier = TextClassifier(model, load_tokenizer(tokenizer), **stored)
     save_members(directory, [partial(classifier.write, family=family, tokenizer=tokenizer)], facts=facts)
+
+
+def save_words(
+    directory: Path, *, models: Sequence[Stored], kind: str, labels: Sequence[str], facts: dict[str, Any]
+) -> None:
+    """Write words models, of which several are averaged, as a directory."""
+    save_members(directory, [partial(write_words, model, kind=kind, labels=labels) for model in models], facts=facts)
 
 
 @pytest.fixture
@@ -117,11 +125,9 @@ def cluster(tmp_path: Path) -> ClusterSettings:
 def make_things_job(
     task: Path, make_encoder: Callable[..., Path], settings: FinetuneSettings, cluster: ClusterSettings, tmp_path: Path
 ) -> Callable[..., FinetuneJob]:
-    """make_things_job(family="ulmfit", name="out", trained=True, storage="store", **settings) -> a job."""
+    """make_things_job(family="ulmfit", name="out", trained=True, **settings) -> a job with its own storage."""
 
-    def make(
-        family: str = "ulmfit", *, name: str = "out", trained: bool = True, storage: str = "store", **changes: object
-    ) -> FinetuneJob:
+    def make(family: str = "ulmfit", *, name: str = "out", trained: bool = True, **changes: object) -> FinetuneJob:
         return FinetuneJob(
             task="things",
             family=family,
@@ -130,7 +136,7 @@ def make_things_job(
             encoder=make_encoder(family, trained=trained),
             output=tmp_path / name,
             settings=settings.model_copy(update=changes),
-            cluster=cluster.model_copy(update={"storage": str(tmp_path / storage)}),
+            cluster=cluster.model_copy(update={"storage": f"{cluster.storage}-{name}"}),
         )
 
     return make

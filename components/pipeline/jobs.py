@@ -99,10 +99,10 @@ def at(key: str) -> Value:
     return value
 
 
-def every(template: str, tasks: Callable[[Params, Names], Iterable[str]]) -> Value:
-    """Task -> path of each of some tasks."""
+def every(template: str, values: Callable[[Params, Names], Iterable[str]], *, of: str = "task") -> Value:
+    """Value of the variable `of` -> path, for each of some tasks, or of some values of another variable."""
     return lambda params, names: {
-        task: out(params, template.format(**{**names, "task": task})) for task in tasks(params, names)
+        value: out(params, template.format(**{**names, of: value})) for value in values(params, names)
     }
 
 
@@ -331,7 +331,11 @@ def systems(*ways: Way) -> Callable[[Params], Iterator[Names]]:
             "start": system.variant,
             "first": system.start,
             "group": system.group,
-            "encoder": f"{system.start}-{task}" if system.start == TASK_ADAPTED else system.variant,
+            "encoder": f"{system.start}-{task}"
+            if system.start == TASK_ADAPTED
+            else system.start
+            if system.way == "from"
+            else system.variant,
         }
         for task in params.run.tasks
         for system in systems_of(params, task)
@@ -339,14 +343,15 @@ def systems(*ways: Way) -> Callable[[Params], Iterator[Names]]:
     )
 
 
-def teachers(params: Params) -> list[Names]:
-    """The variables of an item for each teacher of each group of `distil`."""
-    return [
-        {**names, "group": group}
-        for group, settings in params.distil.items()
-        for names in systems("")(params)
-        if f"{names['family']}-{names['start']}" in settings.teachers
-    ]
+def taught(params: Params, names: Names) -> list[str]:
+    """The groups of `distil` of which a system is a teacher."""
+    system = f"{names['family']}-{names['start']}"
+    return [group for group, settings in params.distil.items() if system in settings.teachers]
+
+
+def teachers(params: Params, names: Names) -> list[str]:
+    """The teachers of a group of `distil`."""
+    return params.distil[names["group"]].teachers
 
 
 def members(params: Params, names: Names) -> list[str]:

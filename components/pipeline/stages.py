@@ -107,23 +107,20 @@ PAIRS = f"corpus/{{corpus}}-{PARALLEL}"
 OF_RUN = ("out", "families", "tasks", "starts", "students", "parents", "data")
 #: Texts of the teachers and students of a group.
 DISTILLED, TEXTS = {"group": "distil"}, "distilled/{task}/{group}/texts"
-OF_GROUP: Mapping[str, Value] = {"group": text("{group}"), "texts": TEXTS}
 #: Texts and answers of the words models of a task.
 WORDS, ANSWERS = f"unlabelled/{{task}}/{BASELINES}", f"finetuned/{{task}}/{BASELINES}"
 
 
-def _learns(
-    names: Callable[[Params], Iterable[Names]], item: str, *, encoder: str, output: str, **given: Value
-) -> Callable[[Params], dict[str, Arguments]]:
-    """Items of the stages that learn a task from an encoder."""
+def _learns(names: Callable[[Params], Iterable[Names]], **given: Value) -> Callable[[Params], dict[str, Arguments]]:
+    """Items of the stage that learns a task from an encoder."""
     return each(
         names,
-        item,
+        "{task}-{family}-{start}",
         *("task", "family", "start", "settings", "cluster"),
         examples="examples/{task}",
-        encoder=encoder,
+        encoder="encoder/{family}/{encoder}",
         baselines=ANSWERS,
-        output=output,
+        output="finetuned/{task}/{family}-{start}",
         **given,
     )
 
@@ -327,12 +324,16 @@ STAGES: dict[str, Stage] = {
     ),
     "finetune": _trains(
         "learners.finetuning.stage:finetune",
-        "Fine-tunes task models at every label budget and seed from one initialisation",
-        _learns(
-            jobs.systems("", "after"),
-            "{task}-{family}-{start}",
-            encoder="encoder/{family}/{encoder}",
-            output="finetuned/{task}/{family}-{start}",
+        "Fine-tunes task models at every label budget and seed from one initialisation, students of teachers too",
+        # The predictions of a teacher are a part of its output.
+        joined(
+            _learns(jobs.systems("", "after"), labelled=every(TEXTS, jobs.taught, of="group")),
+            _learns(
+                jobs.systems("from"),
+                group=text("{group}"),
+                texts=TEXTS,
+                teachers=every("finetuned/{task}/{teacher}", jobs.teachers, of="teacher"),
+            ),
         ),
     ),
     "intermediate": Stage(
@@ -346,30 +347,6 @@ STAGES: dict[str, Stage] = {
             output="encoder/{family}/{start}-after-{source}",
         ),
         30,
-        metrics=False,
-    ),
-    "distil": _trains(
-        "learners.finetuning.distil:distil",
-        "Labels texts with the runs of a fine-tuned model, or trains a student on the predictions of its teachers",
-        joined(
-            _learns(
-                jobs.teachers,
-                "{task}-{group}-teacher-{family}-{start}",
-                encoder="encoder/{family}/{start}",
-                output="distilled/{task}/{group}/{family}-{start}",
-                finetuned="finetuned/{task}/{family}-{start}",
-                **OF_GROUP,
-            ),
-            _learns(
-                jobs.systems("from"),
-                "{task}-{group}-{family}-{first}",
-                encoder="encoder/{family}/{first}",
-                output="finetuned/{task}/{family}-{start}",
-                taught="distilled/{task}/{group}",
-                teachers=at("distil.{group}.teachers"),
-                **OF_GROUP,
-            ),
-        ),
         metrics=False,
     ),
     "together": _trains(

@@ -20,7 +20,7 @@ from components.data.segmenters import Segmentation
 from components.learners.loading import load_model
 from components.learners.task_models.kinds import find_task
 from components.learners.task_models.model import TaskModel
-from components.learners.words.classifier import WordsModel, save_words
+from components.learners.words.classifier import WordsModel
 from components.learners.words.features import WordFeatures
 from components.learners.words.linear import fit_labels, spanned
 from components.models.encoder import build_model
@@ -29,7 +29,7 @@ from components.settings.finetune import FinetuneSettings
 from components.settings.training import Training
 from components.tokenization.special import SPECIAL_PIECES
 from components.tokenization.wordpiece import WordPieceTokenizer
-from tests.example_task import save_classifier
+from tests.example_task import save_classifier, save_words
 
 MODELS: Final = Path(__file__).parent / "models"
 EXPECTED: Final = "expected.json"

@@ -12,12 +12,11 @@ import pytest
 
 from components.core.errors import ConfigError
 from components.data.tasks.examples import read_split
-from components.learners.finetuning import execution, fit
+from components.learners.finetuning import execution
 from components.learners.finetuning.execution import LEAST_SHARE, attempt, cost_of, share_within
 from components.learners.finetuning.fit import PROCESS, gpu_bytes
 from components.learners.finetuning.stage import finetune
 from components.learners.task_models.kinds import TASKS
-from components.learners.task_models.predictor import Predictor
 from components.learners.ways import ways_of
 from components.learners.ways.finetune import Finetune
 from components.models import FAMILIES
@@ -77,17 +76,9 @@ def test_the_best_way_is_used(selection, make_job, in_process, every_way):
     [(None, 0, "features"), ("contrastive", 0, "contrastive"), ("contrastive", 1, "features")],
 )
 def test_the_preferred_or_cheaper_way_is_kept_and_only_it_encodes_test(
-    preferred, index, way, make_job, in_process, monkeypatch
+    preferred, index, way, make_job, in_process, extracted, monkeypatch
 ):
     """The frozen encoder reads the test split if `features` is kept, once, and not if `contrastive` is."""
-    calls = []
-
-    class Recorded(Predictor):
-        def tables(self, encoded, **named):
-            calls.append(len(encoded))
-            return super().tables(encoded, **named)
-
-    monkeypatch.setattr(fit, "Predictor", Recorded)
     monkeypatch.setattr(execution, "PREFERRED", preferred)
     real_best = execution._best
 
@@ -101,7 +92,7 @@ def test_the_preferred_or_cheaper_way_is_kept_and_only_it_encodes_test(
     job = make_job("bert", "classification", source=BUDGET, method="auto")
     (record,) = records_of(finetune(job))
     assert record["way"] == way
-    assert calls.count(len(read_split(job.examples, "test"))) == (way == "features")
+    assert extracted.count(len(read_split(job.examples, "test"))) == (way == "features")
 
 
 def test_a_way_that_costs_too_much_is_left_out(make_job, in_process, every_way, capsys):

@@ -71,21 +71,14 @@ def test_the_record_has_the_choices_without_each_fold(make_job, in_process, monk
 
 
 @pytest.mark.parametrize("stop", [0, 1])
-def test_the_final_run_ends_at_the_chosen_point_of_the_same_schedule(stop, make_job, in_process, monkeypatch):
-    steps: list[int] = []
-    real, real_train = execution._point, runs.train
+def test_the_final_run_ends_at_the_chosen_point_of_the_same_schedule(stop, make_job, in_process, monkeypatch, watch):
+    steps, real = watch(lambda state, report: report.step), execution._point
 
     def chosen(*arguments):
         actual = real(*arguments)
         return replace(actual, fit=replace(actual.fit, stop=stop))
 
-    def counted(*arguments, **named):
-        for report in real_train(*arguments, **named):
-            steps.append(report.step)
-            yield report
-
     monkeypatch.setattr(execution, "_point", chosen)
-    monkeypatch.setattr(runs, "train", counted)
     job = make_job("bert", "classification", source=BUDGET, epochs=4, evaluations=2, unfreezing="none")
     (record,) = records_of(finetune(job))
     # Two folds of 6 rows with 2 steps an epoch; 12 rows with 3.

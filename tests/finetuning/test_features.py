@@ -204,30 +204,16 @@ def nothing_learned(settings: FinetuneSettings) -> Training:
     return settings.training.model_copy(update={"rate": 1e-12})
 
 
-def counted_extractions(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """The number of rows of each extraction from now on."""
-    read: list[int] = []
-
-    class Counted(fit.Predictor):
-        def tables(self, encoded, **named):
-            read.append(len(encoded))
-            return super().tables(encoded, **named)
-
-    monkeypatch.setattr(fit, "Predictor", Counted)
-    return read
-
-
-def test_all_budgets_seeds_and_heads_share_one_encoding_of_the_texts(job, nothing_learned, in_process, monkeypatch):
-    read = counted_extractions(monkeypatch)
+def test_all_budgets_seeds_and_heads_share_one_encoding_of_the_texts(job, nothing_learned, in_process, extracted):
     finetune(job("first", training=nothing_learned))
     # The union of the samples of budgets 2 and 4 with seeds 0 and 1, not all 36 rows.
-    assert read[0] == 18 and 12 <= read[1] < 24, "dev, and the rows that are learned from"
-    assert read[2:] == [24], "test, once for all runs that end as they began"
+    assert extracted[0] == 18 and 12 <= extracted[1] < 24, "dev, and the rows that are learned from"
+    assert extracted[2:] == [24], "test, once for all runs that end as they began"
     finetune(job("second", epochs=1, head_penalties=[3.0], head_dropout=0.5))
     finetune(job("third", method="features"))
-    assert len(read) == 3, "how a head learns changes no feature"
+    assert len(extracted) == 3, "how a head learns changes no feature"
     finetune(job("fourth", method="features", pooling="mean"))
-    assert len(read) == 6, "another pooling is another table"
+    assert len(extracted) == 6, "another pooling is another table"
 
 
 def test_rows_of_a_seed_and_a_budget_that_only_a_study_has_have_their_features(job):
@@ -239,11 +225,10 @@ def test_rows_of_a_seed_and_a_budget_that_only_a_study_has_have_their_features(j
     assert training.features("train", rows).matrix().equal(torch.cat([each.matrix() for each in expected]))
 
 
-def test_random_encoders_share_no_features_between_seeds(job, nothing_learned, in_process, monkeypatch):
-    read = counted_extractions(monkeypatch)
+def test_random_encoders_share_no_features_between_seeds(job, nothing_learned, in_process, extracted):
     finetune(job("scratch", trained=False, training=nothing_learned))
-    assert read[:4] == [18, 12, 18, 12], "dev, and the larger budget, which holds the smaller, of each seed"
-    assert read[4:] == [24, 24], "test of each seed, for both budgets"
+    assert extracted[:4] == [18, 12, 18, 12], "dev, and the larger budget, which holds the smaller, of each seed"
+    assert extracted[4:] == [24, 24], "test of each seed, for both budgets"
 
 
 # Dropout of heads that are trained on features.

@@ -116,8 +116,8 @@ def test_ways_to_learn(way, tmp_path, make_job, in_process, monkeypatch):
     monkeypatch.setattr(Member, "result", noted)
     for made in planted(tmp_path, "classification").values():
         job = job_of(make_job, made, "classification", **WAYS[way])
-        fits = tuple(fits_of(job, job.settings))
-        execute(judging(fits, [heads for heads, _ in choose_heads(fits)])[0])
+        ((_, parts, _),) = choose_heads(tuple(fits_of(job, job.settings)))
+        execute((parts[0],))
     single, other = states
     assert single.keys() == other.keys()
     assert all(torch.equal(single[name], other[name]) for name in single)
@@ -127,7 +127,7 @@ def test_no_task_of_a_group_reads_the_rows_of_another(tmp_path, make_job):
     """Both tasks have the same texts, whose folds differ."""
     jobs = [job_of(make_job, write(tmp_path / kind, kind, given()), kind) for kind in ("classification", "multilabel")]
     fits = tuple(fit for job in jobs for fit in fits_of(job, job.settings))
-    for fold in judging(fits, [{}, {}]):
+    for fold in judging(fits):
         rows = [single.rows() for single in fold]
         held = {digest for each in rows for digest in each.held_out.digests}
         learned = {digest for each in rows for digest in each.labelled.digests}

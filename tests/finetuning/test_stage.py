@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,6 @@ import pyarrow.parquet as pq
 import pytest
 
 from components.core.artifacts import json_of, read_manifest
-from components.core.errors import ArtifactError
 from components.core.measurements import FILE, Lines, points_of
 from components.data.tasks.examples import read_split
 from components.data.tasks.results import read_averages
@@ -37,17 +36,9 @@ def make_job(make_things_job: Callable[..., FinetuneJob], in_process: None) -> C
 
 
 @pytest.fixture
-def steps(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, Any]]:
+def steps(watch: Callable[..., list[Any]]) -> list[tuple[Any, Any]]:
     """(state of the training, report) of every step from now on."""
-    noted, real = [], runs.train
-
-    def watched(state: Any, *arguments: Any, **named: Any) -> Iterator[Any]:
-        for report in real(state, *arguments, **named):
-            noted.append((state, report))
-            yield report
-
-    monkeypatch.setattr(runs, "train", watched)
-    return noted
+    return watch(lambda state, report: (state, report))
 
 
 def rows_of(output: Path) -> list[dict[str, Any]]:
@@ -217,17 +208,6 @@ def test_a_stage_killed_at_any_moment_ends_bit_identical(make_job, tmp_path):
     assert stage.wait() == -signal.SIGKILL and not job.output.exists()
     assert start().wait() == 0
     assert contents(job.output) == contents(unbroken)
-
-
-def test_an_encoder_with_another_tokenizer_is_refused(make_job):
-    job = make_job()
-    path = job.encoder / "tokenizer" / "tokenizer.json"
-    path.write_text(path.read_text().replace("apple", "appel"))
-    entry = json_of(job.encoder / "manifest.json")["files"]["tokenizer/tokenizer.json"]
-    assert entry["bytes"] == path.stat().st_size, "the same size: only its fingerprint tells"
-    with pytest.raises(ArtifactError, match="tokenizer"):
-        finetune(job)
-    assert not job.output.exists()
 
 
 def test_the_frozen_encoder_is_scored_as_a_system(make_job):

@@ -1,6 +1,6 @@
 """Settings of transfer: the effect of each."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +9,6 @@ import pytest
 import torch
 
 from components.core.errors import ConfigError
-from components.learners.finetuning import runs
 from components.learners.finetuning.stage import FinetuneJob, finetune
 from components.learners.task_models.classifier import load_classifier
 from components.learners.task_models.kinds import classification
@@ -24,28 +23,7 @@ from components.training.loop import slanted_triangular
 
 @pytest.fixture
 def make_job(make_things_job: Callable[..., FinetuneJob], in_process: None) -> Callable[..., FinetuneJob]:
-    """make_job("ulmfit", name="out", **settings) -> a job with its own storage."""
-    return lambda family="ulmfit", *, name="out", **changes: make_things_job(
-        family, name=name, storage=f"store/{name}", **changes
-    )
-
-
-@pytest.fixture
-def watch(monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[Any]]:
-    """watch(function of the state and the report of a step) -> its values of every step from now on."""
-
-    def watching(function: Callable[[Any, Any], Any]) -> list[Any]:
-        values, real = [], runs.train
-
-        def watched(state: Any, *arguments: Any, **named: Any) -> Iterator[Any]:
-            for report in real(state, *arguments, **named):
-                values.append(function(state, report))
-                yield report
-
-        monkeypatch.setattr(runs, "train", watched)
-        return values
-
-    return watching
+    return make_things_job
 
 
 def batches(encoder: Path, settings: FinetuneSettings, **changes: Any) -> tuple[TaskModel, ExampleSampler]:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor, nn
@@ -13,7 +11,6 @@ from components.learners.task_models.heads import TextHead, precise
 from components.learners.task_models.inputs import pooling_of_windows
 from components.learners.task_models.kinds.classification import encode
 from components.models.base import Batch
-from components.settings.finetune import FinetuneSettings
 
 
 class TruthHead(TextHead):
@@ -28,8 +25,4 @@ class TruthHead(TextHead):
         return list(outputs.float().sigmoid().cpu().numpy())
 
 
-def head(settings: FinetuneSettings, features: int, labels: Sequence[str]) -> TruthHead:
-    return TruthHead.of(settings, features, 1)
-
-
-TASK = Task(kind="truth", reads="text", encode=encode, head=head, combine=pooling_of_windows)
+TASK = Task(kind="truth", reads="text", encode=encode, head=TruthHead.of, combine=pooling_of_windows)

@@ -51,8 +51,6 @@ def test_every_item_is_a_valid_job(path):
         unused.append("scratch")
     if not params.intermediate_tasks:
         unused.append("intermediate")
-    if not params.distil:
-        unused.append("distil")
     if not params.together:
         unused.append("together")
     if not params.static:
@@ -109,7 +107,7 @@ def test_every_system_that_is_evaluated_is_written_by_a_stage(raw):
     assert adapted["training"].window == params.adapt["ulmfit"].training.window
     # The overrides for random weights apply to a student from them, so its stage depends on them.
     params = Params.model_validate(changed(raw, CASES[4]["changes"]))
-    settings = identity_of("distil", "aws-type-small-ulmfit-scratch", params).settings
+    settings = identity_of("finetune", "aws-type-ulmfit-scratch-from-small", params).settings
     assert "finetune.ulmfit.scratch.epochs" in settings
     params = Params.model_validate(changed(raw, CASES[5]["changes"]))
     assert params.block("words") == Block("word2vec", "wordpiece", published=False, parents=("ulmfit",))

@@ -175,7 +175,7 @@ def test_blocks_are_pooled_layers_and_parts_of_pairs(kind, changes, blocks):
 def test_each_linear_layer_of_a_head_has_its_dropout():
     for given, expected in (([0.4, 0.1], (0.4, 0.1)), (0.3, (0.3, 0.3))):
         settings = SETTINGS.model_copy(update={"head_hidden": 5, "head_dropout": given})
-        head = ClassificationHead.of(settings, 3, 2)
+        head = ClassificationHead.of(settings, 3, ["a", "b"])
         assert isinstance(head.hidden, nn.Sequential) and isinstance(head.hidden[-1], nn.Dropout)
         assert (head.dropout.p, head.hidden[-1].p) == expected
     with pytest.raises(ValidationError, match="head_dropout has 2 rates, but with head_hidden 0 the head has 1 linear"):

@@ -32,7 +32,7 @@ def narrow(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def made(tagger: str, *, seed: int = 0, **more: Any) -> Tagger:
     torch.manual_seed(seed)
-    head = Tagger(4, LABELS, SETTINGS.model_copy(update={"tagger": tagger, **more}))
+    head = Tagger(SETTINGS.model_copy(update={"tagger": tagger, **more}), 4, LABELS)
     if head.crf is not None:
         with torch.no_grad():
             for parameter in head.crf.parameters():
@@ -149,7 +149,7 @@ WORDS = [(0, 3), (4, 6), (7, 12), (12, 13)]
 
 def answering() -> Answering:
     torch.manual_seed(0)
-    return Answering(3, SETTINGS.model_copy(update={"head_norm": "none"})).eval()
+    return Answering(SETTINGS.model_copy(update={"head_norm": "none"}), 3).eval()
 
 
 def spans_of(offsets: list[list[tuple[int, int]]], rows: list[int], targets: list[list[float]] | None = None) -> Batch:

@@ -12,10 +12,11 @@ from components.data.tasks.data import Split
 from components.data.tasks.kinds import scoring_for
 from components.learners.base import Rows
 from components.learners.words import self_training
-from components.learners.words.classifier import WordsModel, load_words, read_model, save_words, write_model
+from components.learners.words.classifier import WordsModel, load_words, read_model, write_model
 from components.learners.words.features import DESCRIPTION
 from components.learners.words.latent import LatentFeatures
 from components.learners.words.self_training import latent, rounds, select
+from tests.example_task import save_words
 
 #: Two topics that share no word; "salt" occurs with the words of cooking only.
 COOKING = ["boil rice with salt", "fry fish with salt", "boil fish", "fry rice", "rice with fish"]

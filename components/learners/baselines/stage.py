@@ -26,7 +26,7 @@ from components.learners.results import write_runs
 from components.learners.select import Predictions, choose_of, predict
 from components.learners.task_models.words_part import WordsPart
 from components.learners.words.classifier import Stored, WordsModel, write_words
-from components.learners.words.systems import BESIDE, probable_systems, suited
+from components.learners.words.systems import BESIDE, probable, suited
 from components.settings.section import BASELINE, Section
 
 #: System -> its result.
@@ -71,7 +71,6 @@ def _results(job: BaselineJob, facts: TaskFacts, drawn: dict[bytes, Runs], besid
     rows_of = partial(Rows.of, job.examples, further=further)
     every = baselines_of(facts.kind, language=facts.language, which=facts.baselines)
     systems = suited(every, rows_of(facts.budgets[-1], facts.seeds[0]))
-    probable = probable_systems(facts.kind, language=facts.language, which=facts.baselines)
     total = len(facts.budgets) * len(facts.seeds) * len(systems)
     with Progress(f"baseline {facts.task}", total=total, unit="run") as bar:
         for budget in facts.budgets:
@@ -97,7 +96,7 @@ def _results(job: BaselineJob, facts: TaskFacts, drawn: dict[bytes, Runs], besid
                 for name, each in runs.items():
                     of_run = {"budget": budget, "seed": seed, **each.record}
                     yield RunResult(name, BASELINE, "none", of_run, each.answers)
-                if models := {name: each for name, each in runs.items() if name in probable}:
+                if models := {name: runs[name] for name in probable(facts.kind) if name in runs}:
                     model = models[_chosen(models)].model
                     assert isinstance(model, WordsModel)
                     folder = beside / f"{budget}.{seed}"

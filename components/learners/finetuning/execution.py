@@ -44,10 +44,9 @@ from components.learners.finetuning.fit import Fit, Fits, build, epoch_of, gpu_b
 from components.learners.finetuning.runs import Member, at, execute, finished, result
 from components.learners.select import choose_of, select
 from components.learners.task_models.features import trim
-from components.learners.task_models.probe import HeadCandidate
 from components.learners.task_models.words_part import WordsPart, mean
 from components.learners.ways import WAYS
-from components.learners.words.systems import BESIDE, probable_systems
+from components.learners.words.systems import BESIDE, probable
 from components.settings.cluster import ClusterSettings
 from components.settings.finetune import Way as WayName
 from components.training.checkpoint import CheckpointStore
@@ -66,8 +65,8 @@ WEIGHTS: Final = tuple(number / 10 for number in range(11))
 #: Split -> answers.
 Answers = dict[str, list[Answer]]
 Result = TypeVar("Result")
-#: The choice of a head: of all folds (None), and without each fold; empty for a head that is not solved.
-Heads = Mapping[int | None, HeadCandidate]
+#: A task of a training, the trainings by which it is judged, and what its record says about candidates of its head.
+Judged = tuple[Fit, Sequence[Fit], dict[str, Any]]
 
 
 @dataclass(frozen=True)
@@ -96,7 +95,7 @@ class Trained:
     part: WordsPart | None = None
 
 
-def judging(fits: Fits, heads: Sequence[Heads]) -> list[Fits]:
+def judging(fits: Fits) -> list[Fits]:
     """The trainings by which a training is judged: one for each fold, or itself, which is scored on dev. Every task has
     the same number of folds. No task reads what belongs to the rows on which another one is scored.
 
@@ -106,9 +105,7 @@ def judging(fits: Fits, heads: Sequence[Heads]) -> list[Fits]:
     count = min(len(fit.rows().fold_numbers) for fit in fits)
     parts = []
     for fold in range(count) if count else [None]:
-        part = [
-            replace(fit, fold=fold, folds=count, head=head.get(fold)) for fit, head in zip(fits, heads, strict=True)
-        ]
+        part = [replace(fit, fold=fold, folds=count) for fit in fits]
         if len(part) > 1:
             held = frozenset[bytes]().union(*(fit.rows().left_out for fit in part))
             part = [replace(fit, left_out=held) for fit in part]
@@ -116,14 +113,15 @@ def judging(fits: Fits, heads: Sequence[Heads]) -> list[Fits]:
     return parts
 
 
-def choose_heads(fits: Fits) -> list[tuple[Heads, dict[str, Any]]]:
-    """The choice of each task's head, and what the record says about all candidates."""
+def choose_heads(fits: Fits) -> list[Judged]:
+    """Each task with the choice of its head, of all folds, and of the trainings by which it is judged the choice
+    without their fold; a head that is not solved has none."""
     encoder, tokenizer = load_initial_encoder(fits[0])
-    parts = [[Member(fit, encoder, tokenizer) for fit in part] for part in judging(fits, [{}] * len(fits))]
-    result: list[tuple[Heads, dict[str, Any]]] = []
-    for members in zip(*parts, strict=True):
+    result: list[Judged] = []
+    for fit, *parts in zip(fits, *judging(fits), strict=True):
+        members = [Member(part, encoder, tokenizer) for part in parts]
         if not members[0].is_solved:
-            result.append(({}, {}))
+            result.append((fit, parts, {}))
             continue
         by_part, rows = [member.answers_by_candidate() for member in members], members[0].rows.run
         if rows.folds is not None:
@@ -133,7 +131,8 @@ def choose_heads(fits: Fits) -> list[tuple[Heads, dict[str, Any]]]:
         # On dev the best one, the first at a tie.
         pooled, chosen, _ = select(rows, by_part, calibrate=calibrate, errors=rows.folds is not None)
         penalties = {str(each): rows.score(answers)[rows.scoring.main] for each, answers in pooled.items()}
-        result.append((chosen, chosen[None].record | {"penalties": penalties}))
+        parts = [replace(part, head=chosen[part.fold]) for part in parts]
+        result.append((replace(fit, head=chosen[None]), parts, chosen[None].record | {"penalties": penalties}))
     return result
 
 
@@ -150,23 +149,17 @@ def choose_points(trainings: Sequence[Fits], *, title: str, cluster: ClusterSett
         ConfigError: a budget has fewer than two rows.
         TrainingError: the loss is not finite, or a checkpoint cannot be written.
     """
-    heads = dict(_parallel(choose_heads, trainings, cluster))
-    parts = [judging(fits, [chosen for chosen, _ in heads[number]]) for number, fits in enumerate(trainings)]
-    folds = f"{title} folds" if parts[0][0][0].fold is not None else title
-    execute_all(list(chain(*parts)), title=folds, cluster=cluster)
-    return [
-        [
-            _point(replace(fit, folds=len(part)), epoch_of(fits), *of_task)
-            for fit, *of_task in zip(fits, zip(*part, strict=True), *zip(*heads[number], strict=True), strict=True)
-        ]
-        for number, (fits, part) in enumerate(zip(trainings, parts, strict=True))
-    ]
+    judged = dict(_parallel(choose_heads, trainings, cluster))
+    parts = [part for number in sorted(judged) for part in zip(*(of for _, of, _ in judged[number]), strict=True)]
+    execute_all(parts, title=title if parts[0][0].fold is None else f"{title} folds", cluster=cluster)
+    return [[_point(*of_task, epoch_of(fits)) for of_task in judged[number]] for number, fits in enumerate(trainings)]
 
 
-def _point(fit: Fit, epoch: int, parts: Sequence[Fit], heads: Heads, record: Mapping[str, Any]) -> Trained:
+def _point(fit: Fit, parts: Sequence[Fit], record: Mapping[str, Any], epoch: int) -> Trained:
     tensors, records = zip(*map(result, parts), strict=True)
     if parts[0].fold is None:
         return Trained(parts[0], {"dev": unpack(at(records[0]["stop"]), tensors[0])}, records[0] | record)
+    fit = replace(fit, folds=len(parts))
     rows = fit.rows()
     steps = {0: 0} | {numbers[0]: step for step, numbers in fit.schedule(epoch=epoch)[1].items()}
     # A training of which nothing is left has one point.
@@ -191,15 +184,15 @@ def _point(fit: Fit, epoch: int, parts: Sequence[Fit], heads: Heads, record: Map
         ],
         "chosen": points.index(stop),
         "by_fold": [
-            {"way": fit.settings.method, "stop": chosen[fold]} | (heads[fold].record if heads else {})
-            for fold in rows.fold_numbers
+            {"way": fit.settings.method, "stop": chosen[part.fold]} | (part.head.record if part.head else {})
+            for part in parts
         ],
         "selected": rows.score(answers),
         "score": rows.scoring.main,
         "folds": len(parts),
         **{key: sum(each[key] for each in records) for key in ("tokens", "seconds")},
     }
-    ended = replace(fit, head=heads.get(None), stop=stop, calibration=head.calibration)
+    ended = replace(fit, stop=stop, calibration=head.calibration)
     return Trained(ended, {rows.judged[0]: answers}, {**record, **choices}, raw)
 
 
@@ -338,8 +331,7 @@ def with_words(fit: Fit, rows: Rows, own: Answers) -> tuple[Answers, WordsPart |
         The answers to the judged rows and to test; the words model, None without words; entries of the record.
     """
     facts, baselines = fit.facts, fit.job.baselines
-    systems = probable_systems(facts.kind, language=facts.language, which=facts.baselines)
-    if fit.settings.words == "none" or baselines is None or not systems:
+    if fit.settings.words == "none" or baselines is None or not (systems := probable(facts.kind)):
         return own, None, {}
     judged = rows.judged[0]
     stored = {split: read_answers(baselines, split) for split in (judged, "test")}

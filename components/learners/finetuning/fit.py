@@ -52,9 +52,6 @@ COPIES: Final = 5
 HEAD: Final = 64
 #: The texts that a training labels, and the names of the labels, as splits.
 LABELS, NAMES = "labels", "names"
-#: Kind and file of the output of a teacher (`runs.read_soft_labels`).
-SOFT_LABELS: Final = "soft-labels"
-SOFT_LABELS_FILE: Final = "labels.safetensors"
 
 
 class FinetuneJob(Section):
@@ -67,9 +64,10 @@ class FinetuneJob(Section):
         settings: `finetune.<family>`.
         baselines: output of the stage `baseline`, whose words models are combined with the encoder; None: none are.
         code: digest of the code and libraries that the stage can reach; part of the keys of checkpoints and features.
-        group: block of `distil` of a teacher or student.
+        labelled: block of `distil` of which it is a teacher -> its texts without labels, which the trainings predict.
+        group: block of `distil` of a student.
         texts: its texts without labels.
-        taught: folder with the predictions for them, of which a student learns those of the systems `teachers`.
+        teachers: system -> its output of the stage `finetune`, whose predictions for the texts the student learns.
     """
 
     task: str
@@ -82,15 +80,10 @@ class FinetuneJob(Section):
     baselines: Path | None = None
     code: str = ""
     cluster: ClusterSettings = ClusterSettings()
+    labelled: dict[str, Path] = Field(default={})
     group: str = ""
     texts: Path | None = None
-    taught: Path | None = None
-    teachers: list[str] = Field(default=[])
-
-    @property
-    def predictions(self) -> list[Path]:
-        """The outputs of the teachers."""
-        return [self.taught / teacher for teacher in self.teachers if self.taught is not None]
+    teachers: dict[str, Path] = Field(default={})
 
     @property
     def system(self) -> str:
@@ -149,14 +142,9 @@ class Fit:
         return find_task(self.facts.kind)
 
     @property
-    def labels(self) -> bool:
-        """Whether the training labels texts for students, in place of test."""
-        return self.job.texts is not None and not self.job.teachers
-
-    @property
-    def taught(self) -> Sequence[Path]:
-        """The teachers' predictions that the training learns."""
-        return self.job.predictions if self.way.has_teachers else ()
+    def taught(self) -> Path | None:
+        """The texts with teachers' predictions that the training learns."""
+        return self.job.texts if self.way.has_teachers else None
 
     @property
     def name(self) -> str:
@@ -186,8 +174,8 @@ class Fit:
         """Number of steps; and step -> numbers of the evaluations after it, from 1, which are evenly spaced over all
         steps. `epoch`: steps per epoch, over all tasks."""
         texts = 0
-        if self.taught and self.job.texts is not None:
-            texts = int(read_manifest(self.job.texts, kind=UNLABELLED).facts["rows"])
+        if self.taught is not None:
+            texts = int(read_manifest(self.taught, kind=UNLABELLED).facts["rows"])
         whole, count = self.way.schedule(self.settings, epoch=epoch, taught=texts)
         steps, evaluations = max(1, round(self.share * whole)), dict[int, list[int]]()
         for number in range(1, count + 1):
@@ -229,8 +217,7 @@ class Fit:
         if split == NAMES:
             return [fields for texts in label_fields(self.facts) for fields in texts]
         if split == LABELS:
-            assert self.job.texts is not None, "it labels no texts"
-            return read_unlabelled(self.job.texts)
+            return [fields for texts in self.job.labelled.values() for fields in read_unlabelled(texts)]
         whole = read_split(self.job.examples, split)
         return (whole.take(self._training_rows) if split == "train" else whole).fields
 
@@ -357,6 +344,11 @@ def pack(name: str, answers: Sequence[Answer]) -> dict[str, Tensor]:
 def unpack(name: str, tensors: Mapping[str, Tensor]) -> list[Answer]:
     ends = np.cumsum(tensors[f"{name}.lengths"].numpy())
     return np.split(tensors[name].numpy(), ends[:-1])
+
+
+def labels_file(group: str) -> str:
+    """File of a teacher's predictions for the texts of a group of `distil` (`runs.read_soft_labels`)."""
+    return f"labels-{group}.safetensors"
 
 
 def below(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:

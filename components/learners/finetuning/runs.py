@@ -9,6 +9,7 @@ a finished one is not repeated."""
 import math
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property, partial, reduce
 from itertools import product
 from typing import Any, ClassVar
@@ -24,19 +25,19 @@ from components.core.clock import OutOfTimeError, seconds_left
 from components.core.errors import ArtifactError
 from components.core.measurements import Curve
 from components.data.tasks.data import Answer, Target
+from components.data.tasks.results import KIND as FINETUNED
 from components.data.tasks.results import best_score
 from components.data.unlabelled_texts import digest_of, read_unlabelled
 from components.learners.base import per_row
 from components.learners.finetuning.fit import (
     LABELS,
     NAMES,
-    SOFT_LABELS,
-    SOFT_LABELS_FILE,
     Fit,
     Fits,
     below,
     epoch_of,
     label_fields,
+    labels_file,
     load_initial_encoder,
     names_of,
     pack,
@@ -88,6 +89,8 @@ class Member:
         #: What a checkpoint stores of the task in addition to the state of the training: the answers to the judged
         #: rows at every evaluation (`at.NUMBER`), and the best weights of what is trained (`best.`).
         self.kept: dict[str, Tensor] = {}
+        #: Seconds of predictions for students, which are no part of the training.
+        self.apart = 0.0
         self._encoded: dict[str, list[Encoded]] = {}
         self.record: dict[str, Any] = {
             "budget": fit.budget,
@@ -158,10 +161,9 @@ class Member:
 
         Texts of the rows that the training is scored on, and what belongs to them, are left out, although they have no
         labels here: a served model has not learned from the texts of its requests."""
-        if not self.fit.taught:
+        if self.fit.taught is None:
             return [], []
-        assert self.fit.job.texts is not None
-        texts = read_unlabelled(self.fit.job.texts)
+        texts = read_unlabelled(self.fit.taught)
         scored = self.rows.left_out.union(() if self.judged is None else self.judged.digests)
         rows = [row for row, fields in enumerate(texts) if digest_of(fields) not in scored]
         labels = read_soft_labels(self.fit) if texts else []
@@ -260,8 +262,9 @@ class Member:
                 result = self.head.calibrate(result, per_row(scoring, judged))
             scores = scoring.score(judged.fields, judged.targets, result)
             keeps = alone and (not curve or scores[scoring.main] > best_score(self.record))
+            labels = {} if alone else self._labels(trained=trained)
             for number in numbers:
-                self.kept |= pack(at(number), result)
+                self.kept |= pack(at(number), result) | {f"{at(number)}.{name}": each for name, each in labels.items()}
             curve.append({"step": step, "epoch": place, "train_loss": loss, **scores})
             shown = {scoring.main: scores[scoring.main]}
             if keeps:
@@ -274,8 +277,8 @@ class Member:
         return shown
 
     def result(self) -> dict[str, Tensor]:
-        """What is kept; of a training that is not of a fold also the predictions of test by the best weights, or
-        instead what students learn (`LABELS`)."""
+        """What is kept; of a training that is not of a fold also the predictions of test by the best weights, and what
+        students learn (`LABELS`)."""
         if self.judged is not None and self.fit.fold is not None:
             return self.kept
         self.model.load_state_dict(below(BEST, self.kept), strict=False)
@@ -283,10 +286,17 @@ class Member:
         self.head.decides = True
         # The best weights may be those before training, whose features are cached.
         trained = bool(self.record["best_step"]) and self.way.trains_encoder
-        if self.fit.labels:
-            assert isinstance(self.head, ImitatingHead)  # as `refuse_distillation` has found
-            return pack(LABELS, self._answers(LABELS, trained=trained, answer=self.head.taught))
-        return self.kept | pack("test", self._answers("test", trained=trained))
+        return self.kept | pack("test", self._answers("test", trained=trained)) | self._labels(trained=trained)
+
+    def _labels(self, *, trained: bool) -> dict[str, Tensor]:
+        """What students learn from the present weights."""
+        if not self.fit.fields(LABELS):
+            return pack(LABELS, [])
+        assert isinstance(self.head, ImitatingHead)  # as `refuse_distillation` has found
+        began = time.perf_counter()
+        labels = self._answers(LABELS, trained=trained, answer=self.head.taught)
+        self.apart += time.perf_counter() - began
+        return pack(LABELS, labels)
 
     def _answers(self, split: str, *, trained: bool, answer: Any = None) -> list[Answer]:
         """Predictions of the present weights, of test as the stored classifier repeats them to the last bit; `trained`:
@@ -311,24 +321,35 @@ def _targets(labels: NDArray[np.int64]) -> list[Target]:
 def read_soft_labels(fit: Fit) -> list[Target]:
     """The mean of the predictions of a training's teachers for every text: those that have learned from the same rows.
 
-    `labels.safetensors` of a teacher holds (`pack`) under `BUDGET.SEED.FOLD` the predictions by the run that has
-    learned from the rows outside a fold, and under `BUDGET.SEED.all` by the run that has learned from all rows. So a
-    student never learns the labels of the rows on which it is scored: neither itself nor through its teacher.
+    A teacher's file of the group holds (`pack`) under `BUDGET.SEED.FOLD` the predictions by the run that has learned
+    from the rows outside a fold, and under `BUDGET.SEED.all` by the run that has learned from all rows. So a student
+    never learns the labels of the rows on which it is scored: neither itself nor through its teacher.
 
     Raises:
         ArtifactError: an output is incomplete, or has no predictions of this run.
     """
     result = []
-    for folder in fit.taught:
-        read_manifest(folder, kind=SOFT_LABELS)
+    for folder in fit.job.teachers.values():
+        path = folder / labels_file(fit.job.group)
+        read_manifest(folder, kind=FINETUNED)
         try:
-            with safe_open(folder / SOFT_LABELS_FILE, framework="pt") as stored:
+            with safe_open(path, framework="pt") as stored:
                 tensors = {key: stored.get_tensor(key) for key in (fit.name, f"{fit.name}.lengths")}
         except (SafetensorError, OSError) as error:
-            problem = f"has no predictions of the run {fit.name}; run the stage teach again"
-            raise ArtifactError(f"{folder / SOFT_LABELS_FILE}: {problem}") from error
+            problem = f"has no predictions of the run {fit.name}; run the stage finetune again"
+            raise ArtifactError(f"{path}: {problem}") from error
         result.append(unpack(fit.name, tensors))
     return [np.mean(each, axis=0, dtype=np.float64) for each in zip(*result, strict=True)]
+
+
+def labels_of(fit: Fit, by_fold: Sequence[Mapping[str, Any]], ways: Mapping[Any, Fit]) -> dict[str, list[Answer]]:
+    """Name of the run (`Fit.name`) -> its predictions for all texts of `FinetuneJob.labelled`: of a finished training,
+    and of each of its folds in the way and at the point that were chosen without the fold's rows."""
+    labels = {fit.name: unpack(LABELS, result(fit)[0])}
+    for fold, chosen in enumerate(by_fold):
+        of_fold = replace(ways[chosen["way"]], fold=fold)
+        labels[of_fold.name] = unpack(f"{at(chosen['stop'])}.{LABELS}", result(of_fold)[0])
+    return labels
 
 
 def finished(fit: Fit) -> Checkpoint | None:
@@ -406,7 +427,8 @@ class Run:
 
     def counts(self) -> dict[str, Any]:
         """Steps, tokens and seconds so far, those of interrupted starts included."""
-        seconds = round(self._seconds + time.perf_counter() - self._began, 3)
+        apart = sum(member.apart for member in self.members)
+        seconds = round(self._seconds + time.perf_counter() - self._began - apart, 3)
         return {"steps": self.state.step, "tokens": self._tokens, "seconds": seconds}
 
     def named(self, of_members: Sequence[Mapping[str, Tensor]]) -> dict[str, Tensor]:

@@ -3,12 +3,14 @@ core. After a kill, the stage computes only what is missing, with the same weigh
 
 from __future__ import annotations
 
+from collections import ChainMap
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial, reduce
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from safetensors.torch import save_file
 
 from components.core.artifacts import read_manifest, writing
 from components.core.errors import ConfigError
@@ -20,8 +22,8 @@ from components.data.unlabelled_texts import KIND as UNLABELLED
 from components.learners.abstention import HeldOut, save_classifier
 from components.learners.base import per_row
 from components.learners.finetuning.execution import Trained, clear, train_all
-from components.learners.finetuning.fit import SOFT_LABELS, FinetuneJob, Fit, below, build, is_trained
-from components.learners.finetuning.runs import BEST, result
+from components.learners.finetuning.fit import FinetuneJob, Fit, below, build, is_trained, labels_file, pack
+from components.learners.finetuning.runs import BEST, labels_of, result
 from components.learners.results import write_runs
 from components.learners.task_models.base import refuse_distillation
 from components.learners.task_models.classifier import AveragedClassifier, TextClassifier, load_classifier
@@ -44,7 +46,8 @@ def finetune(job: FinetuneJob) -> Path:
     The output directory holds the files of `components.data.tasks.results`, `classifier/` (the average over the seeds
     of the largest budget; see `components.learners.task_models.classifier`) and metrics.json. With `frozen: true`,
     `classifier-frozen/` holds the heads on the frozen encoder, as with `method: features`. With teachers, the ways to
-    learn without them come first, and win ties.
+    learn without them come first, and win ties. A teacher's output has its predictions for the texts of each group of
+    `distil` (`runs.read_soft_labels`).
 
     Raises:
         ArtifactError: examples or encoder are incomplete, altered, or of another family.
@@ -59,15 +62,26 @@ def finetune(job: FinetuneJob) -> Path:
         ways["distil"] = first.model_copy(update={"method": "distil"})
     elif first.frozen:
         systems[f"{job.start}{FROZEN}"] = {"features": first.model_copy(update={"method": "features", "words": "none"})}
-    runs: dict[str, list[Trained]] = {}
+    runs, labels = dict[str, list[Trained]](), dict[str, list[Answer]]()
     every: list[tuple[Fit]] = []
     for start, of_system in systems.items():
-        trainings = {way: [(fit,) for fit in fits_of(job, each)] for way, each in of_system.items()}
+        teacher = job if start == job.start else job.model_copy(update={"labelled": {}})
+        trainings = {way: [(fit,) for fit in fits_of(teacher, each)] for way, each in of_system.items()}
         trained = train_all(trainings, title=f"finetune {job.task} {job.family}-{start}", cluster=job.cluster)
         runs[start] = [of_task for (of_task,) in trained]
         every += [fits for of_way in trainings.values() for fits in of_way]
+        if start == job.start and job.labelled:
+            for number, each in enumerate(runs[start]):
+                of_ways = {way: fits[number][0] for way, fits in trainings.items()}
+                labels |= labels_of(each.fit, each.record.get("by_fold", ()), of_ways)
     with writing(job.output, kind=KIND) as draft:
         draft.facts |= write_results_of(draft.path, runs, job=job)
+        begin = 0
+        for group, texts in job.labelled.items():
+            end = begin + int(read_manifest(texts, kind=UNLABELLED).facts["rows"])
+            tensors = [pack(name, answers[begin:end]) for name, answers in labels.items()]
+            save_file(dict(ChainMap(*tensors)), draft.path / labels_file(group))
+            begin = end
     clear(every, cluster=job.cluster)
     return job.output
 
@@ -76,11 +90,12 @@ def own_ways(job: FinetuneJob) -> dict[Way, FinetuneSettings]:
     """Way to learn -> settings of its runs (`ways_of`), for the start of a job.
 
     Raises:
-        ConfigError: a job of a group of `distil` is of a kind without predictions that a student learns.
+        ConfigError: a teacher or student is of a kind without predictions that a student learns.
     """
     settings, kind = for_start(job.settings, trained=is_trained(job.encoder)), find_task(read_facts(job.examples).kind)
-    if job.texts is not None and (problem := refuse_distillation(kind, settings)):
-        raise ConfigError(f"distil.{job.group}: {job.task}: {problem}")
+    for group in [*job.labelled, *[job.group] * (job.texts is not None)]:
+        if problem := refuse_distillation(kind, settings):
+            raise ConfigError(f"distil.{group}: {job.task}: {problem}")
     return ways_of(kind, settings)
 
 
@@ -113,7 +128,9 @@ def fits_of(
     precision = choose(job.settings.training.precision, device=first_device(), size=size)
     storage = cluster.storage if "://" in cluster.storage else str(Path(cluster.storage).absolute())
     places = cluster.model_copy(update={"storage": storage, "features": str(Path(cluster.features).absolute())})
-    paths = {name: value.absolute() for name, value in job if isinstance(value, Path)}
+    paths: dict[str, Any] = {name: value.absolute() for name, value in job if isinstance(value, Path)}
+    for name in ("labelled", "teachers"):
+        paths[name] = {key: path.absolute() for key, path in getattr(job, name).items()}
     own = job.model_copy(update=paths | {"settings": settings, "cluster": places})
     inputs: dict[str, Any] = {
         "version": 2,  # of the content of a checkpoint
@@ -125,8 +142,12 @@ def fits_of(
         "selection": [facts.selection, facts.folds],
         "code": job.code,
         "precision": precision,
-        "texts": job.texts and read_manifest(job.texts, kind=UNLABELLED).digest,
-        "teachers": [read_manifest(folder, kind=SOFT_LABELS).digest for folder in job.predictions],
+        "texts": [
+            read_manifest(texts, kind=UNLABELLED).digest for texts in [*job.labelled.values(), job.texts] if texts
+        ],
+        "teachers": [
+            read_manifest(folder, kind=KIND).files.get(labels_file(job.group)) for folder in job.teachers.values()
+        ],
     }
     for budget, seed in runs or [(budget, seed) for budget in reversed(facts.budgets) for seed in facts.seeds]:
         yield Fit(own, budget, seed, precision, f"finetune-{fingerprint(**inputs, budget=budget, seed=seed)}")

@@ -174,6 +174,8 @@ class TextHead(Head):
 
     #: Whether it has an output for each unit of a sequence.
     reads_units: ClassVar[bool] = False
+    #: Number of outputs; None: one per label.
+    outputs: ClassVar[int | None] = 1
 
     def __init__(
         self,
@@ -195,8 +197,9 @@ class TextHead(Head):
         self.output = nn.Linear(hidden or features, outputs)
 
     @classmethod
-    def of(cls, settings: FinetuneSettings, features: int, outputs: int) -> Self:
-        return cls(features, outputs, **shape_of(settings))
+    def of(cls, settings: FinetuneSettings, features: int, labels: Sequence[str]) -> Self:
+        """The head of `finetune.<family>`: normalisation, dropout, one or two linear layers."""
+        return cls(features, cls.outputs or len(labels), **shape_of(settings))
 
     def fit_norm(self, vectors: Tensor) -> None:
         if isinstance(self.norm, FixedNorm | BatchNorm):
@@ -282,6 +285,7 @@ class LabelHead(ImitatingHead):
             on frozen features.
     """
 
+    outputs = None
     exclusive: ClassVar[bool]
     prior: Tensor | None = None
 

@@ -4,7 +4,7 @@ Windows have the special pieces and are encoded independently; the head reads th
 read the whole text chunk by chunk (`LanguageModel.set_chunks`)."""
 
 from collections.abc import Callable, Sequence
-from typing import Final
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -17,7 +17,6 @@ from components.learners.task_models.heads import precise
 from components.models.base import LanguageModel
 from components.models.layers.host import on_host
 from components.settings.finetune import FinetuneSettings
-from components.settings.tasks import has
 from components.tokenization import Tokenizer
 from components.tokenization.special import UNK
 
@@ -155,8 +154,20 @@ def pooling_of_windows(settings: FinetuneSettings, encoder: LanguageModel) -> Wi
     return None if window_size(settings, encoder) is None else WindowPooling(settings)
 
 
-#: Maximum number of rows that are measured, evenly spaced.
-ROWS: Final = 2000
+#: Maximum number of rows that are measured, evenly spaced; more pieces than a text has.
+ROWS, WHOLE = 2000, 10**9
+
+
+class _WithoutLimit:
+    """An encoder as one that reads texts of any length."""
+
+    max_tokens = None
+
+    def __init__(self, encoder: LanguageModel) -> None:
+        self._encoder = encoder
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._encoder, name)
 
 
 def sizes_of(
@@ -164,15 +175,9 @@ def sizes_of(
 ) -> NDArray[np.int64]:
     """(N,) pieces of the longest sequence of each row, if nothing were cut; N is at most `ROWS`."""
     chosen = [rows[index] for index in np.unique(np.linspace(0, len(rows) - 1, min(len(rows), ROWS)).astype(int))]
-    lengths = iter([len(pieces) for pieces in tokenizer.encode_batch([text for fields in chosen for text in fields])])
-    counts = [[next(lengths) for _ in fields] for fields in chosen]
-    item = len(encoder.special_tokens([]))
-    if has(task.kind, "words"):
-        return np.asarray([sum(words) + item for words in counts])
-    if len(counts[0]) == 1 or (has(task.kind, "second") and reads_apart(settings, encoder)):
-        return np.asarray([max(parts) + item for parts in counts])
-    two = len(encoder.pair_tokens([], [])[0])
-    return np.asarray([first + max(others) + two for first, *others in counts])
+    whole, reader = settings.model_copy(update={"max_length": WHOLE, "chunk": None}), _WithoutLimit(encoder)
+    encoded = task.encode(chosen, tokenizer, cast(LanguageModel, reader), whole)
+    return np.asarray([max(map(len, row.pieces)) for row in encoded])
 
 
 def share_cut(

@@ -2,8 +2,8 @@
 others by gradient steps. Fine-tuning from a fitted head distorts the features less than from a random one (Kumar et
 al. 2022)."""
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple, Self
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -50,11 +50,6 @@ class HeadCandidate(NamedTuple):
     def record(self) -> dict[str, Any]:
         """Entries of a run's record."""
         return {name: value for name, value in zip(RECORDED, self, strict=True) if value is not None}
-
-    @classmethod
-    def recorded(cls, record: Mapping[str, Any]) -> Self | None:
-        """The candidate of a record; None if it has none."""
-        return cls(*map(record.get, RECORDED)) if "penalty" in record else None  # type: ignore[arg-type]
 
 
 #: Names of the fields in a record.

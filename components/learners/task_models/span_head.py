@@ -10,7 +10,7 @@ Shapes: S sequences of B rows, U units, K maximum number of units of an answer.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
@@ -43,7 +43,7 @@ class Answering(TextHead):
     reads_units = True
     threshold: Tensor
 
-    def __init__(self, features: int, settings: FinetuneSettings) -> None:
+    def __init__(self, settings: FinetuneSettings, features: int, labels: Sequence[str] = ()) -> None:
         super().__init__(features, 2, **shape_of(settings))
         self.longest = LONGEST_ANSWER
         # Added to the score of no answer; fitted on dev and stored with the weights.

@@ -46,7 +46,7 @@ class Tagger(ImitatingHead):
     _step: Tensor
     _end: Tensor
 
-    def __init__(self, features: int, labels: Sequence[str], settings: FinetuneSettings) -> None:
+    def __init__(self, settings: FinetuneSettings, features: int, labels: Sequence[str]) -> None:
         recurrent = settings.tagger == "bilstm_crf"
         shape = shape_of(settings)
         super().__init__(features, len(labels), **shape | ({"hidden": 0} if recurrent else {}))

@@ -15,7 +15,6 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar, Final, Protocol, Self, runtime_checkable
 
@@ -27,7 +26,7 @@ from components.core.artifacts import json_of, read_manifest
 from components.core.errors import ArtifactError
 from components.core.tables import LazyTable
 from components.data.tasks.data import Answer, Fields, mean_answers
-from components.data.tasks.members import KIND, members_of, save_members
+from components.data.tasks.members import KIND, members_of
 from components.learners.words.features import DESCRIPTION, WEIGHTS, WordFeatures
 from components.learners.words.latent import LatentFeatures
 from components.learners.words.linear import LinearModel
@@ -150,14 +149,6 @@ def write_words(model: Stored, path: Path, *, kind: str, labels: Sequence[str]) 
     (path / "config.json").write_text(json.dumps(config, indent=1, sort_keys=True) + "\n")
     (path / "labels.json").write_text(json.dumps(list(labels), ensure_ascii=False, indent=1) + "\n")
     write_model(model, path)
-
-
-def save_words(
-    directory: Path, *, models: Sequence[Stored], kind: str, labels: Sequence[str], facts: dict[str, Any]
-) -> None:
-    """Write words models, of which several are averaged, as a directory, which may be part of another draft. `facts`:
-    of the manifest."""
-    save_members(directory, [partial(write_words, model, kind=kind, labels=labels) for model in models], facts=facts)
 
 
 def load_words(directory: Path) -> WordsClassifier:

@@ -153,10 +153,9 @@ def used(systems: Mapping[str, Learner], *, language: str, which: str) -> dict[s
     return {name: system for name, system in systems.items() if every or name not in SLOWER}
 
 
-def probable_systems(kind: str, *, language: str, which: str) -> dict[str, Learner]:
-    """Name -> words model with calibrated probabilities; empty for kinds without one."""
-    systems = {} if has(kind, "score") else SYSTEMS.get(kind, {})
-    return {name: each for name, each in used(systems, language=language, which=which).items() if name != MARGIN}
+def probable(kind: str) -> list[str]:
+    """The words models with calibrated probabilities; none of kinds without them."""
+    return [] if has(kind, "score") else [name for name in SYSTEMS.get(kind, {}) if name != MARGIN]
 
 
 def suited(systems: Mapping[str, Learner], rows: Rows) -> dict[str, Learner]:

@@ -25,7 +25,7 @@ from components.learners.task_models.heads import TextHead
 from components.learners.task_models.kinds import find_task
 from components.learners.task_models.model import TaskModel
 from components.learners.task_models.words_part import WordsPart
-from components.learners.words.classifier import WordsModel, load_words, save_words
+from components.learners.words.classifier import WordsModel, load_words
 from components.learners.words.features import WordFeatures
 from components.learners.words.linear import fit_labels, spanned
 from components.models.sentence import Dense, Reading
@@ -33,7 +33,7 @@ from components.registry.exports.champion import Export, Source, export_classifi
 from components.registry.exports.onnx import predict
 from components.settings.finetune import FinetuneSettings
 from components.settings.training import Training
-from tests.example_task import save_classifier
+from tests.example_task import save_classifier, save_words
 
 ROOT = Path(__file__).parents[3]
 LABELS = ["no", "yes", "maybe"]

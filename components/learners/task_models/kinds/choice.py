@@ -24,6 +24,6 @@ TASK = Task(
     kind="choice",
     reads="text",
     encode=encode,
-    head=lambda settings, features, labels: ChoiceHead.of(settings, features, 1),
+    head=ChoiceHead.of,
     imitates=True,
 )

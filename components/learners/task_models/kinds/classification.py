@@ -31,16 +31,11 @@ def encode(
     return [Encoded.of_texts(windows(pieces, size=size, encoder=encoder)) for pieces in texts]
 
 
-def head(settings: FinetuneSettings, features: int, labels: Sequence[str]) -> ClassificationHead:
-    """The head of `finetune.<family>`: normalisation, dropout, one or two linear layers."""
-    return ClassificationHead.of(settings, features, len(labels))
-
-
 TASK = Task(
     kind="classification",
     reads="text",
     encode=encode,
-    head=head,
+    head=ClassificationHead.of,
     combine=pooling_of_windows,
     labels_rows=True,
     imitates=True,
@@ -51,7 +46,7 @@ PAIR = Task(
     kind="pair",
     reads="text",
     encode=encode_pairs,
-    head=head,
+    head=ClassificationHead.of,
     combine=combination(compared),
     labels_rows=True,
     imitates=True,

@@ -88,6 +88,6 @@ TASK = Task(
     kind="questions",
     reads="units",
     encode=encode,
-    head=lambda settings, features, labels: Answering(features, settings),
+    head=Answering,
     windows_apart=True,
 )

@@ -50,6 +50,6 @@ TASK = Task(
     kind="tagging",
     reads="units",
     encode=encode,
-    head=lambda settings, features, labels: Tagger(features, labels, settings),
+    head=Tagger,
     imitates=True,
 )
