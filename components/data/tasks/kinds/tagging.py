@@ -26,7 +26,7 @@ from components.data.scoring.spans import Integers, Spans, Tags, read_tags
 from components.data.tasks.data import Answer, Examples
 from components.data.tasks.kinds import Kind
 from components.data.tasks.reading.records import Origin, Position, SplitFile, read_records, split_files
-from components.data.tasks.reading.splits import Row, Rows, examples_of, unseen_labels, unusable
+from components.data.tasks.reading.splits import Row, Rows
 from components.data.tasks.task_io import TaskIO, texts
 from components.settings.formats import FORMATS
 from components.settings.tasks import WHOLE_FILE, TaskSource
@@ -54,33 +54,30 @@ def read_tagging(name: str, source: TaskSource) -> Examples:
     Raises:
         DataError: a file is missing or damaged, a tag violates the scheme (file and line), the numbers of words and
             tags differ, a word is empty, a sentence has more than `MOST_WORDS` words, types or tags of half of
-            the sentences of dev or test do not occur in train, or as `examples_of`.
+            the sentences of dev or test do not occur in train, or as `Rows.examples`.
     """
-    rows: Rows = {}
-    counts: Counter[str] = Counter()
+    rows = Rows(name, source)
     for file in split_files(source):
-        for sentence in _sentences(file, counts):
+        for sentence in _sentences(file, rows.counts):
             _check(sentence)
             origin, words = sentence.origin, tuple(sentence.words)
             if source.document == WHOLE_FILE:
                 origin = replace(origin, document=WHOLE_FILE)
-            tags = _learned(sentence, source, counts, file.split)
-            rows.setdefault(file.split, []).append(Row(words, tags, origin, text_key(" ".join(words))))
+            tags = _learned(sentence, source, rows.counts, file.split)
+            rows.add(file.split, words, tags, origin, text_key(" ".join(words)))
     seen = {_kind(tag, source) for row in rows["train"] for tag in row.target} - {None}
     if len(seen) < (2 if source.scheme == "none" else 1):
         what = "only one tag" if source.scheme == "none" else "no span"
-        raise unusable(name, source, "tags", f"holds {what}")
+        raise rows.unusable("tags", f"holds {what}")
     kinds = {str(kind) for kind in seen}
 
     def kinds_in(row: Row) -> list[str]:
         return [str(kind) for tag in row.target if (kind := _kind(tag, source))]
 
-    kinds |= unseen_labels(rows, source, kinds, kinds_in, counts)
+    kinds |= rows.unseen(kinds, kinds_in)
     labels = sorted(kinds) if source.scheme == "none" else inventory(kinds, "bio")
     number = {label: index for index, label in enumerate(labels)}
-    return examples_of(
-        name, source, rows, labels=labels, target=lambda row: [number[tag] for tag in row.target], counts=counts
-    )
+    return rows.examples(labels=labels, target=lambda row: [number[tag] for tag in row.target])
 
 
 def _check(sentence: _Tagged) -> None:
