@@ -152,13 +152,13 @@ class Columns(dict[str, Column]):
 
     def in_words(self) -> str:
         """The columns, and which of them have no values, or objects, whose members are no columns."""
-        listed = listed(self)
+        said = listed(self)
         if empty := [name for name, column in self.items() if not column.given]:
-            listed += f"; {listed(empty)} without values"
+            said += f"; {listed(empty)} without values"
         for name, column in self.items():
             if column.all_are(dict) and len(self) <= _LISTED:
-                listed += f"; {name!r} holds objects with {_members(column.given)}: write these as columns"
-        return listed
+                said += f"; {name!r} holds objects with {_members(column.given)}: write these as columns"
+        return said
 
     def lists_in_words(self) -> str:
         """A column that lists objects, such as the aspects of a review, and how to make a row of each object; empty if
