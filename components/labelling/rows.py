@@ -126,10 +126,10 @@ def read_rows(task: str, source: TaskSource, *, splits: Sequence[str] = SPLITS) 
         if row.split == "train":
             further.pop(row.digest, None)
         if row.split == "train" and row.digest in answers:
-            names = answers[row.digest]["after"]
+            names = tuple(answers[row.digest]["after"])
         elif names is not None:
-            names = sorted(same.get(name, name) for name in names)
-        rows.append(replace(row, labels=None if names is None else tuple(names)))
+            names = tuple(sorted(same.get(name, name) for name in names))
+        rows.append(replace(row, labels=names))
     added = further.values()
     file = labels_file(task, source)
     return rows + [FileRow("train", file, each["line"], tuple(each["texts"]), tuple(each["after"])) for each in added]

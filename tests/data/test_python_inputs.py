@@ -1,7 +1,5 @@
 """What people pass from Python is accepted, or refused with the argument's name."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from decimal import Decimal
 

@@ -1,7 +1,5 @@
 """Answers merged into the labelled data: who and when, conflicts, undo."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from pathlib import Path

@@ -1,7 +1,5 @@
 """From labelled files of every kind to a params.yaml that passes the check."""
 
-from __future__ import annotations
-
 import json
 import random
 import re

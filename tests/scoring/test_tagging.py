@@ -1,7 +1,5 @@
 """Spans by the strict definition, compared with hand-computed values and regular expressions on short sequences."""
 
-from __future__ import annotations
-
 import itertools
 import re
 from collections.abc import Callable

@@ -93,7 +93,7 @@ def calibrated(
         return temperature, tempered(answers, temperature, exclusive=exclusive)
     result = [np.asarray(answer) for answer in answers]
     for fold in np.unique(folds):
-        others, inside = np.flatnonzero(folds != fold), np.flatnonzero(folds == fold)
+        others, inside = np.flatnonzero(folds != fold).tolist(), np.flatnonzero(folds == fold).tolist()
         of_others = temperature_for(scoring, [targets[row] for row in others], [answers[row] for row in others])
         of_fold = tempered([answers[row] for row in inside], of_others, exclusive=exclusive)
         for row, answer in zip(inside, of_fold, strict=True):
