@@ -22,7 +22,7 @@ from components.data.formats.tables import as_text
 from components.data.formats.textkey import text_key
 from components.data.formats.words import OUTSIDE, TagError, convert, inventory, repaired
 from components.data.scoring.base import NO_LABEL, Fields, Floats, Inputs, Judged, Scoring, Vector, Vectors, ratio
-from components.data.scoring.spans import Integers, Spans, Tags, read_tags
+from components.data.scoring.spans import Integers, Tags, read_tags
 from components.data.tasks.data import Answer, Examples
 from components.data.tasks.kinds import Kind
 from components.data.tasks.reading.records import Origin, Position, SplitFile, read_records, split_files
@@ -157,10 +157,9 @@ def format_tags(fields: Fields, answer: Answer, labels: Sequence[str]) -> dict[s
     """One tag per word, and the spans that the tags mark."""
     numbers = answer.astype(np.int64)
     tags = read_tags(labels)
-    result = tags.spans(numbers, np.asarray([len(numbers)])) if tags.types else None
     spans = [
-        {"start": int(start), "end": int(end), "type": tags.types[kind], "text": " ".join(fields[start:end])}
-        for start, end, kind in (zip(result.starts, result.ends, result.types, strict=True) if result else ())
+        {"start": start, "end": end, "type": tags.types[kind], "text": " ".join(fields[start:end])}
+        for _, start, end, kind in tags.spans(numbers, np.asarray([len(numbers)]))
     ]
     names = [labels[number] for number in numbers]
     return {"prediction": " ".join(names), "tags": names, "spans": spans}
@@ -227,14 +226,13 @@ class Tagging(Scoring):
         count, c = len(lengths), len(self.class_names)
         of_unit = np.repeat(np.arange(count), lengths)
         right = truth == guess
-        if not self.tags.types:
-            hits, guesses, truths = (of_unit[right], guess[right]), (of_unit, guess), (of_unit, truth)
-        else:
+        #: Row and class of the true positives, predictions and targets.
+        items: list[tuple[Integers, ...]] = [(of_unit[right], guess[right]), (of_unit, guess), (of_unit, truth)]
+        if self.tags.types:
             true, guessed = self.tags.spans(truth, lengths), self.tags.spans(guess, lengths)
-            same = np.isin(_keys(guessed, lengths, types=c), _keys(true, lengths, types=c))
-            hits = (guessed.rows[same], guessed.types[same])
-            guesses, truths = (guessed.rows, guessed.types), (true.rows, true.types)
-        cells = [(rows, block * c + kinds) for block, (rows, kinds) in enumerate((hits, guesses, truths))]
+            spans = ([*{*true} & {*guessed}], guessed, true)
+            items = [tuple(np.asarray(each, dtype=np.int64).reshape(-1, 4)[:, [0, 3]].T) for each in spans]
+        cells = [(rows, block * c + kinds) for block, (rows, kinds) in enumerate(items)]
         cells += [(of_unit[right], np.full(int(right.sum()), 3 * c)), (of_unit, np.full(len(of_unit), 3 * c + 1))]
         rows, columns = (np.concatenate(part) for part in zip(*cells, strict=True))
         return sparse.csr_array((np.ones(len(rows)), (rows, columns)), shape=(count, self.width))
@@ -257,13 +255,6 @@ class Tagging(Scoring):
 
 def _joined(values: Vectors) -> Integers:
     return np.concatenate([np.zeros(0), *values]).astype(np.int64)
-
-
-def _keys(spans: Spans, lengths: Integers, *, types: int) -> Integers:
-    """(S,) keys of spans in N rows; equal if and only if row, ends and type are equal."""
-    longest = int(lengths.max(initial=0)) + 1
-    position = (np.cumsum(lengths) - lengths)[spans.rows] + spans.starts
-    return (position * longest + spans.ends - spans.starts) * types + spans.types
 
 
 KIND = Kind(
