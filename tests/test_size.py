@@ -18,12 +18,12 @@ BUDGETS = {
     "cli": 12_852,
     "cluster": 11_723,
     "core": 8_991,
-    "data": 91_495,
+    "data": 90_230,
     "evaluation": 8_380,
     "flows": 30_073,
     "headstart": 12_384,
     "interchange": 21_950,
-    "labelling": 10_220,
+    "labelling": 10_156,
     "learners": 66_281,
     "models": 43_488,
     "pages": 12_609,
@@ -34,7 +34,7 @@ BUDGETS = {
     "settings": 16_211,
     "studies": 21_558,
     "tokenization": 22_861,
-    "training": 31_168,
+    "training": 31_162,
 }
 #: Largest number of tokens of the tests.
 TESTS = 487_330
