@@ -16,6 +16,7 @@ FAMILIES: LazyTable[ModelFamily[Any]] = LazyTable(
         "flair": "components.models.flair:FAMILY",
         "elmo": "components.models.elmo:FAMILY",
         "gpt": "components.models.gpt:FAMILY",
+        "llama": "components.models.llama:FAMILY",
         "roberta": "components.models.roberta:FAMILY",
         "mpnet": "components.models.mpnet:FAMILY",
         "modernbert": "components.models.modernbert:FAMILY",

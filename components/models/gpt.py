@@ -25,6 +25,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from components.models.base import Batch, Carry, LanguageModel, Losses, ModelFamily, Sum, at_columns, counted
+from components.models.layers.attention import Rotation
 from components.models.layers.chunks import following
 from components.models.layers.dropout import Dropout
 from components.models.layers.linear import LayerNorm, compute_dtype
@@ -72,36 +73,44 @@ class GPT(LanguageModel):
     attention = "before"
     compiles = True
     piece_parameters = ("token", "bias")
+    position: nn.Parameter | None
     bias: nn.Parameter | None
     task: nn.Parameter | None
 
     def __init__(self, config: GPTConfig) -> None:
         super().__init__()
         self.config = config
-        norm_first = config.norm == "pre"
         self.token = nn.Parameter(torch.empty(config.vocabulary, config.width))
-        self.position = nn.Parameter(torch.empty(config.positions, config.width))
+        self.register_parameter("position", self._position_table())
         self.drop = Dropout(config.dropout)
-        self.blocks = nn.ModuleList(
-            Block(config, norm_first=norm_first, causal=True, band=config.band if layer % 2 else 0)
-            for layer in range(config.layers)
-        )
-        self.final_norm = LayerNorm(config.width, eps=config.norm_eps) if norm_first else nn.Identity()
+        self.blocks = nn.ModuleList(self._block(config.band if layer % 2 else 0) for layer in range(config.layers))
+        self.final_norm = self._final_norm()
         self.register_parameter("bias", nn.Parameter(torch.zeros(config.vocabulary)) if config.output_bias else None)
         #: (3, D) rows of TASK_TOKENS.
         self.task = self._task_rows() if config.task_tokens else None
         self._initialise()
 
+    def _position_table(self) -> nn.Parameter | None:
+        return nn.Parameter(torch.empty(self.config.positions, self.config.width))
+
+    def _block(self, band: int) -> Block:
+        return Block(self.config, norm_first=self.config.norm == "pre", causal=True, band=band)
+
+    def _final_norm(self) -> nn.Module:
+        return LayerNorm(self.config.width, eps=self.config.norm_eps) if self.config.norm == "pre" else nn.Identity()
+
     def _initialise(self) -> None:
         nn.init.normal_(self.token, std=INITIAL_STD)
-        # GPT-2's code halves the std of the positions (model.py: wpe).
-        nn.init.normal_(self.position, std=INITIAL_STD / 2 if self.config.norm == "pre" else INITIAL_STD)
+        if self.position is not None:
+            # GPT-2's code halves the std of the positions (model.py: wpe).
+            nn.init.normal_(self.position, std=INITIAL_STD / 2 if self.config.norm == "pre" else INITIAL_STD)
         for name, module in self.blocks.named_modules():
             if isinstance(module, nn.Linear):
                 # 2 L sub-layers are summed in the residual stream (GPT-2, section 2.3).
                 residual = self.config.norm == "pre" and name.endswith(("attention.output", "contract"))
                 nn.init.normal_(module.weight, std=INITIAL_STD / (math.sqrt(2 * self.config.layers) if residual else 1))
-                nn.init.zeros_(module.bias)
+                if module.bias is not None:
+                    nn.init.zeros_(module.bias)
 
     def _task_rows(self) -> nn.Parameter:
         # Runs with different seeds share the features of the frozen encoder, so the rows do not depend on the seed.
@@ -135,7 +144,8 @@ class GPT(LanguageModel):
         return at_columns(hidden, units[..., 1])
 
     def layer_groups(self) -> list[list[nn.Parameter]]:
-        groups = [[self.token, self.position], *(list(block.parameters()) for block in self.blocks)]
+        embeddings = [self.token] if self.position is None else [self.token, self.position]
+        groups = [embeddings, *(list(block.parameters()) for block in self.blocks)]
         groups[-1] += self.final_norm.parameters()
         if self.task is not None:
             # New, as the head is: they learn from the first step, at the highest rate.
@@ -145,11 +155,11 @@ class GPT(LanguageModel):
     def predict(self, tokens: Tensor, carry: Carry = ()) -> tuple[Tensor, Carry]:
         # The first block keeps the keys of all positions.
         read = carry[0].shape[2] if carry else 0
-        x_BTD = self._embed(tokens, position_rows(self.position, tokens.shape[1], start=read))
+        x_BTD, rotation = self._enter(tokens, start=read)
         past: list[Tensor] = []
         for index, block in enumerate(self.blocks):
             assert isinstance(block, Block)
-            x_BTD, kept = block.extend(x_BTD, carry[2 * index : 2 * index + 2])
+            x_BTD, kept = block.extend(x_BTD, carry[2 * index : 2 * index + 2], rotation)
             past += kept
         return F.linear(self.final_norm(x_BTD).to(self.token.dtype), self.token, self.bias), tuple(past)
 
@@ -184,8 +194,18 @@ class GPT(LanguageModel):
         bias_V = F.pad(bias_V, (0, len(table_VD) - len(bias_V)))
         return counted(linear_cross_entropy(top_ND, table_VD, bias_V, targets_N), targets_N)
 
-    def _embed(self, tokens_BT: Tensor, positions: Tensor) -> Tensor:
-        x_BTD = self._rows(tokens_BT) + positions
+    def _enter(
+        self, tokens_BT: Tensor, positions_BT: Tensor | None = None, *, start: int = 0
+    ) -> tuple[Tensor, Rotation | None]:
+        """The input of the first block (B, T, D), and the rotation of its positions: from `start` on, if not given."""
+        assert self.position is not None
+        if positions_BT is None:
+            positions_BTD = position_rows(self.position, tokens_BT.shape[1], start=start)
+        else:
+            positions_BTD = F.embedding(positions_BT, self.position)
+        return self._embed(self._rows(tokens_BT) + positions_BTD), None
+
+    def _embed(self, x_BTD: Tensor) -> Tensor:
         # A pre-norm residual stream keeps the type of the weights, because its sums are not normalised.
         return self.drop(x_BTD if self.config.norm == "pre" else x_BTD.to(compute_dtype(x_BTD)))
 
@@ -197,13 +217,10 @@ class GPT(LanguageModel):
         return torch.where((own_BT >= 0).unsqueeze(-1), F.embedding(own_BT.clamp(min=0), self.task), known_BTD)
 
     def _run(self, tokens_BT: Tensor, mask: Tensor | None = None, positions_BT: Tensor | None = None) -> list[Tensor]:
-        if positions_BT is None:
-            positions_BTD = position_rows(self.position, tokens_BT.shape[1])
-        else:
-            positions_BTD = F.embedding(positions_BT, self.position)
-        outputs = [self._embed(tokens_BT, positions_BTD)]
+        entered_BTD, rotation = self._enter(tokens_BT, positions_BT)
+        outputs = [entered_BTD]
         for block in self.blocks:
-            outputs.append(block(outputs[-1], mask))
+            outputs.append(block(outputs[-1], mask, rotation))
         outputs[-1] = self.final_norm(outputs[-1])
         return outputs
 

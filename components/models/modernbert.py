@@ -13,20 +13,16 @@ Shape suffixes: B batch rows, T positions, D width, F width of the feed-forward 
 """
 
 from collections.abc import Sequence
-from typing import Annotated, Self
 
 import torch
-from pydantic import Field, model_validator
+from pydantic import model_validator
 from torch import Tensor, nn
 
 from components.models.base import ModelFamily, Size
 from components.models.layers.attention import rotation_of
-from components.models.layers.linear import LayerNorm, Linear
+from components.models.layers.linear import LayerNorm
 from components.models.layers.masked import Attended, MaskedConfig, MaskedModel
-from components.models.layers.transformer import Block, activated
-
-#: Base of the angles of the positions.
-Base = Annotated[float, Field(gt=1)]
+from components.models.layers.transformer import Base, GatedBlock, even_heads
 
 
 class ModernBERTConfig(MaskedConfig):
@@ -43,22 +39,7 @@ class ModernBERTConfig(MaskedConfig):
     base: Base = 160_000.0
     base_local: Base = 10_000.0
 
-    @model_validator(mode="after")
-    def _heads_are_even(self) -> Self:
-        if self.width // self.head_count % 2:
-            raise ValueError(f"width {self.width} / heads {self.head_count} is odd; pairs of columns are rotated")
-        return self
-
-
-class GatedBlock(Block):
-    def __init__(self, config: ModernBERTConfig) -> None:
-        super().__init__(config, norm_first=True, bias=False)
-        # W_1 and W_g.
-        self.expand = Linear(config.width, 2 * config.inner, bias=False)
-
-    def _feed(self, x_BTD: Tensor) -> Tensor:
-        inner_BTF, gate_BTF = self.expand(x_BTD).chunk(2, dim=-1)
-        return self.contract(activated(inner_BTF, self.activation) * gate_BTF)
+    _even = model_validator(mode="after")(even_heads)
 
 
 class ModernBERT(MaskedModel):

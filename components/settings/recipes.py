@@ -25,6 +25,7 @@ FAMILIES: Final = {
     "flair": Family("char", 0.004, causal=True),
     "elmo": Family("open_word", 0.008, causal=True),
     "gpt": Family("bpe", causal=True),
+    "llama": Family("bpe", causal=True),
     "roberta": Family("bpe"),
     "mpnet": Family(),
     "modernbert": Family("bpe"),
@@ -49,6 +50,7 @@ MODEL_TYPES: Final = {
     "modernbert": "modernbert",
     "gpt2": "gpt",
     "openai-gpt": "gpt",
+    "llama": "llama",
     "xlnet": "xlnet",
     "transfo-xl": "transformer-xl",
 }

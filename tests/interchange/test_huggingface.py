@@ -27,7 +27,10 @@ CASES: dict[str, tuple[str, dict[str, Any]]] = {
     "albert": ("albert", {"embedding": 6}),
     "gpt": ("gpt", {"norm": "post", "output_bias": False}),
     "gpt2": ("gpt", {"norm": "pre", "output_bias": False}),
+    "llama": ("llama", {"output_bias": False}),
+    "llama of another feed-forward width": ("llama", {"feedforward": 40, "base": 500.0, "output_bias": False}),
 }
+CAUSAL = ("gpt", "llama")
 
 Case = tuple[str, Any]
 
@@ -61,7 +64,7 @@ def test_the_same_loss(case):
     batch = masked_batch()
     tokens = batch["tokens"]
     labels = torch.full_like(tokens, -100).scatter(1, batch["positions"], batch["targets"])
-    if family == "gpt":
+    if family in CAUSAL:
         expected = peer(input_ids=tokens, labels=tokens).loss
         batch = {"tokens": tokens[:, :-1], "targets": tokens[:, 1:]}
     elif family == "roberta":
@@ -75,7 +78,7 @@ def test_the_same_loss(case):
     torch.testing.assert_close(result, expected, atol=1e-5, rtol=1e-5)
     # Objectives are averaged separately.
     torch.testing.assert_close(sum(total / count for total, count in losses.sums.values()), result.detach())
-    assert family == "gpt" or int(losses.sums["tokens"][1]) == 6
+    assert family in CAUSAL or int(losses.sums["tokens"][1]) == 6
     result.backward()
     expected.backward()
     mine = CONVERTERS[family].to_huggingface(with_gradients(model))[1]
@@ -106,7 +109,7 @@ def test_a_round_trip_preserves_all_tensors(case):
         assert torch.equal(back[name], tensor), name
 
 
-@pytest.mark.parametrize("name", ["bert", "roberta", "albert", "modernbert", "mpnet", "gpt", "gpt2"])
+@pytest.mark.parametrize("name", ["bert", "roberta", "albert", "modernbert", "mpnet", "gpt", "gpt2", "llama"])
 def test_a_bare_encoder(name):
     """What `AutoModel` saves: no prefix, no heads; these start as in a new model, the same each time."""
     family, model = model_of(name)
@@ -114,7 +117,7 @@ def test_a_bare_encoder(name):
     bare = {key: value for key, value in peer_of(model).base_model.state_dict().items() if "pooler" not in key}
     config.pop("generator", None)
     # As files of an earlier time have them.
-    bare |= {"embeddings.position_ids": torch.arange(12)[None]} if family not in ("gpt", "modernbert") else {}
+    bare |= {"embeddings.position_ids": torch.arange(12)[None]} if family not in (*CAUSAL, "modernbert") else {}
     old = {key.replace("LayerNorm.weight", "LayerNorm.gamma"): value for key, value in bare.items()}
     sizes, vocabulary, tensors, lacking = CONVERTERS[family].from_huggingface(config, old)
     again = build_model(family, vocabulary=vocabulary, settings=sizes).eval()
@@ -122,7 +125,7 @@ def test_a_bare_encoder(name):
     tokens, lengths = torch.randint(5, VOCABULARY, (2, 9)), torch.tensor([9, 7])
     for left, right in zip(again.hidden_states(tokens, lengths), model.hidden_states(tokens, lengths), strict=True):
         assert torch.equal(left[0], right[0])
-    if family != "gpt":
+    if family not in CAUSAL:
         fresh = tensors["transform.weight"]
         assert fresh.std() == pytest.approx(0.02, rel=0.3)
         assert not tensors["bias"].any() and any(name.endswith(OUTPUT_BIASES) for name in lacking)
@@ -166,6 +169,10 @@ def test_an_untied_output_layer_is_an_error():
         ("gpt", {"afn": "relu"}, "afn is 'relu', only 'gelu' is supported"),
         ("gpt2", {"n_inner": 20}, "n_inner is 20, only None or 64 is supported"),
         ("gpt2", {"model_type": "llama"}, "model_type is 'llama', only 'gpt2' or 'openai-gpt' is supported"),
+        ("llama", {"rope_scaling": {"factor": 2}}, "rope_scaling is {'factor': 2}, only None is supported"),
+        ("llama", {"rope_parameters": {"rope_type": "linear"}}, "rope_type is 'linear', only 'default' is supported"),
+        ("llama", {"head_dim": 8}, "head_dim is 8, only None or 4 is supported"),
+        ("llama", {"num_key_value_heads": 3}, "num_key_value_heads is 3, no divisor of 4 heads"),
         ("xlnet", {"attn_type": "uni"}, "attn_type is 'uni', only 'bi' is supported"),
         ("xlnet", {"d_head": 8}, "d_head is 8, only None or 4 is supported"),
         (

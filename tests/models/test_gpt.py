@@ -22,12 +22,15 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "gpt3": {"band": 3},
     "gpt3 that sees itself": {"band": 1},
     "without bias": {"output_bias": False},
+    "llama": {},
+    "llama within a band": {"band": 3, "feedforward": 24},
 }
 
 
 @pytest.fixture(params=list(VARIANTS))
 def model(request: pytest.FixtureRequest) -> GPT:
-    built = wild_model("gpt", vocabulary=VOCABULARY, **SMALL, **VARIANTS[request.param])
+    family = "llama" if request.param.startswith("llama") else "gpt"
+    built = wild_model(family, vocabulary=VOCABULARY, **SMALL, **VARIANTS[request.param])
     assert isinstance(built, GPT)
     return built
 

@@ -50,6 +50,7 @@ CONVERTERS: Final[LazyTable[Converter]] = LazyTable(
         "mpnet": "components.interchange.huggingface.masked:MPNET_CONVERTER",
         "modernbert": "components.interchange.huggingface.modernbert:CONVERTER",
         "gpt": "components.interchange.huggingface.gpt:CONVERTER",
+        "llama": "components.interchange.huggingface.llama:CONVERTER",
         "xlnet": "components.interchange.huggingface.xlnet:CONVERTER",
     }
 )

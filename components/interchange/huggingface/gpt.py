@@ -78,15 +78,20 @@ def rules(kind: str) -> list[Rule]:
     return [*table, *module("final_norm", "transformer.ln_f")] if kind == "gpt2" else table
 
 
-def to_huggingface(model: GPT) -> tuple[dict[str, Any], Tensors]:
-    ours = model.config
-    if ours.band:
+def refuse_own(model: GPT) -> None:
+    """Raise ArtifactError for what no published class has."""
+    if model.config.band:
         raise ArtifactError("banded attention (model.band) has no counterpart in Hugging Face")
-    if ours.task_tokens:
+    if model.config.task_tokens:
         raise ArtifactError(
             "the tokens of tasks (model.task_tokens) have no counterpart in Hugging Face; export the encoder "
             "from before fine-tuning"
         )
+
+
+def to_huggingface(model: GPT) -> tuple[dict[str, Any], Tensors]:
+    ours = model.config
+    refuse_own(model)
     kind, name = ("gpt2", "GPT2LMHeadModel") if ours.norm == "pre" else ("openai-gpt", "OpenAIGPTLMHeadModel")
     if kind == "openai-gpt" and ours.activation != "gelu_tanh":
         raise ArtifactError(f"activation {ours.activation!r}: Hugging Face's GPT has only 'gelu_tanh'")

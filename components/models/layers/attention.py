@@ -94,14 +94,11 @@ class SelfAttention(Attention):
                 and T > w.
             rotation: of queries and keys by their positions.
         """
-        q_BNTK, k_BNTK, v_BNTK = self._project(x_BTD)
-        if rotation is not None:
-            q_BNTK, k_BNTK = rotated(q_BNTK, rotation), rotated(k_BNTK, rotation)
-        return self._join(self._attend(q_BNTK, k_BNTK, v_BNTK, mask))
+        return self._join(self._attend(*self._project(x_BTD, rotation), mask))
 
-    def extend(self, x_BTD: Tensor, past: Past) -> tuple[Tensor, Past]:
+    def extend(self, x_BTD: Tensor, past: Past, rotation: Rotation | None = None) -> tuple[Tensor, Past]:
         """Causal attention of the positions after `past`; and the keys and values for the next call."""
-        q_BNTK, k_BNSK, v_BNSK = self._project(x_BTD)
+        q_BNTK, k_BNSK, v_BNSK = self._project(x_BTD, rotation)
         if past:
             k_BNSK, v_BNSK = torch.cat([past[0], k_BNSK], 2), torch.cat([past[1], v_BNSK], 2)
             mask = causal_mask(q_BNTK.shape[2], k_BNSK.shape[2], band=self.band, device=x_BTD.device)
@@ -112,8 +109,10 @@ class SelfAttention(Attention):
         first = max(0, k_BNSK.shape[2] - (self.band - 1)) if self.band else 0
         return self._join(mixed_BNTK), (k_BNSK[:, :, first:], v_BNSK[:, :, first:])
 
-    def _project(self, x_BTD: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    def _project(self, x_BTD: Tensor, rotation: Rotation | None) -> tuple[Tensor, Tensor, Tensor]:
         q_BNTK, k_BNTK, v_BNTK = self._split(self.query_key_value(x_BTD), 3)
+        if rotation is not None:
+            q_BNTK, k_BNTK = rotated(q_BNTK, rotation), rotated(k_BNTK, rotation)
         return q_BNTK, k_BNTK, v_BNTK
 
     def _attend(self, q_BNTK: Tensor, k_BNTK: Tensor, v_BNTK: Tensor, mask: Tensor | None) -> Tensor:

@@ -56,6 +56,14 @@ class _Linear(torch.autograd.Function):
         return grad_x, grad_weight, grad_bias
 
 
+class RMSNorm(nn.RMSNorm):
+    """y = x / sqrt(mean of x^2 + eps) * w over the last dimension (Zhang and Sennrich 2019), with the type of the
+    input."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return super().forward(x.float()).to(x.dtype)
+
+
 class LayerNorm(nn.LayerNorm):
     """y = (x - mean) / sqrt(variance + eps) * w + b over the last dimension (Ba, Kiros and Hinton 2016), in float32,
     with the type of the input. Autocast on CUDA lets layer norm return float32 for bfloat16, autocast on the CPU

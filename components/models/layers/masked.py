@@ -11,10 +11,9 @@ masked positions per row, N = B M, V vocabulary.
 
 from collections.abc import Iterable, Sequence
 from itertools import cycle
-from typing import Annotated, cast
+from typing import cast
 
 import torch
-from pydantic import Field
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -27,6 +26,7 @@ from components.models.layers.softmax import linear_cross_entropy
 from components.models.layers.transformer import (
     INITIAL_STD,
     Block,
+    Feedforward,
     TransformerConfig,
     activated,
     check_length,
@@ -43,7 +43,7 @@ class MaskedConfig(TransformerConfig):
     `feedforward`: inner width of the feed-forward layers, 0 for 4 D."""
 
     whole_words: bool = False
-    feedforward: Annotated[int, Field(ge=0, exclude_if=lambda value: not value)] = 0
+    feedforward: Feedforward = 0
 
     @property
     def inner(self) -> int:

@@ -1,11 +1,11 @@
 """Parts shared by Transformers: sizes, block, position embeddings, std of the initial weights.
 
-Shape suffixes: B batch rows, T positions, D width, P positions with an embedding.
+Shape suffixes: B batch rows, T positions, D width, F inner width, P positions with an embedding.
 """
 
-from typing import Final, Literal, Self
+from typing import Annotated, Final, Literal, Self, TypeVar
 
-from pydantic import NonNegativeInt, PositiveFloat, model_validator
+from pydantic import Field, NonNegativeInt, PositiveFloat, model_validator
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -13,10 +13,16 @@ from components.core.errors import ConfigError
 from components.models.base import ModelConfig, Rate, Size
 from components.models.layers.attention import CrossAttention, Past, Rotation, SelfAttention
 from components.models.layers.dropout import Dropout
-from components.models.layers.linear import LayerNorm, Linear
+from components.models.layers.linear import LayerNorm, Linear, RMSNorm
 
-#: Exact GELU, its approximation by tanh (Hendrycks and Gimpel 2016), as in OpenAI's and ALBERT's code, or max(0, x).
-Activation = Literal["gelu", "gelu_tanh", "relu"]
+#: Exact GELU, its approximation by tanh (Hendrycks and Gimpel 2016), as in OpenAI's and ALBERT's code, max(0, x), or
+#: x sigmoid(x).
+Activation = Literal["gelu", "gelu_tanh", "relu", "silu"]
+
+#: Inner width of the feed-forward layers; 0 for 4 D.
+Feedforward = Annotated[int, Field(ge=0, exclude_if=lambda value: not value)]
+#: Base of the angles of rotary positions.
+Base = Annotated[float, Field(gt=1)]
 
 #: Std of the initial weights of BERT and the GPTs.
 INITIAL_STD: Final = 0.02
@@ -59,6 +65,16 @@ class TransformerConfig(ModelConfig):
         return 4 * self.width
 
 
+Sized = TypeVar("Sized", bound=TransformerConfig)
+
+
+def even_heads(config: Sized) -> Sized:
+    """Check of a config with rotary positions, after the others."""
+    if config.width // config.head_count % 2:
+        raise ValueError(f"width {config.width} / heads {config.head_count} is odd; pairs of columns are rotated")
+    return config
+
+
 class Block(nn.Module):
     """Attention and a feed-forward layer with residual connections.
 
@@ -82,18 +98,18 @@ class Block(nn.Module):
         self.attention = SelfAttention(
             width, config.head_count, dropout=config.dropout_attention, causal=causal, band=band, bias=bias
         )
-        self.attention_norm = LayerNorm(width, eps=config.norm_eps, bias=bias)
+        self.attention_norm: nn.Module = LayerNorm(width, eps=config.norm_eps, bias=bias)
         self.expand = Linear(width, config.inner, bias=bias)
         self.contract = Linear(config.inner, width, bias=bias)
-        self.norm = LayerNorm(width, eps=config.norm_eps, bias=bias)
+        self.norm: nn.Module = LayerNorm(width, eps=config.norm_eps, bias=bias)
         self.drop = Dropout(config.dropout)
         self.activation = config.activation
 
     def forward(self, x_BTD: Tensor, mask: Tensor | None = None, rotation: Rotation | None = None) -> Tensor:
         return self._after_attention(x_BTD, self.attention(self._before_attention(x_BTD), mask, rotation))
 
-    def extend(self, x_BTD: Tensor, past: Past) -> tuple[Tensor, Past]:
-        attended_BTD, past = self.attention.extend(self._before_attention(x_BTD), past)
+    def extend(self, x_BTD: Tensor, past: Past, rotation: Rotation | None = None) -> tuple[Tensor, Past]:
+        attended_BTD, past = self.attention.extend(self._before_attention(x_BTD), past, rotation)
         return self._after_attention(x_BTD, attended_BTD), past
 
     def _before_attention(self, x_BTD: Tensor) -> Tensor:
@@ -110,6 +126,26 @@ class Block(nn.Module):
 
     def _feed(self, x_BTD: Tensor) -> Tensor:
         return self.contract(activated(self.expand(x_BTD), self.activation))
+
+
+class GatedBlock(Block):
+    """Pre-norm without biases; the feed-forward layer is W_2 (activation(W_1 y) * W_g y) (Shazeer 2020).
+
+    Args:
+        causal, band: as for `SelfAttention`.
+        rms: RMS norms in place of layer norms.
+    """
+
+    def __init__(self, config: TransformerConfig, *, causal: bool = False, band: int = 0, rms: bool = False) -> None:
+        super().__init__(config, norm_first=True, causal=causal, band=band, bias=False)
+        # W_1 and W_g.
+        self.expand = Linear(config.width, 2 * config.inner, bias=False)
+        if rms:
+            self.attention_norm, self.norm = (RMSNorm(config.width, eps=config.norm_eps) for _ in range(2))
+
+    def _feed(self, x_BTD: Tensor) -> Tensor:
+        inner_BTF, gate_BTF = self.expand(x_BTD).chunk(2, dim=-1)
+        return self.contract(activated(inner_BTF, self.activation) * gate_BTF)
 
 
 class DecoderBlock(Block):
@@ -129,9 +165,9 @@ class DecoderBlock(Block):
 
 
 def activated(x: Tensor, activation: Activation) -> Tensor:
-    """x Phi(x), exact or approximated by tanh, or max(0, x)."""
-    if activation == "relu":
-        return F.relu(x)
+    """x Phi(x), exact or approximated by tanh, max(0, x), or x sigmoid(x)."""
+    if activation in ("relu", "silu"):
+        return F.relu(x) if activation == "relu" else F.silu(x)
     return F.gelu(x, approximate="none" if activation == "gelu" else "tanh")
 
 

@@ -31,7 +31,7 @@ TRUST: Final = (
     "this only for a folder whose origin you trust"
 )
 #: Families whose classes read no segments.
-PLAIN: Final = ("gpt", "mpnet", "modernbert")
+PLAIN: Final = ("gpt", "llama", "mpnet", "modernbert")
 #: Family -> prefix of the encoder's tensors, prefix of the class names, summary of a text.
 BASES: Final = {
     "bert": ("bert.", "Bert", "first"),
@@ -40,6 +40,7 @@ BASES: Final = {
     "mpnet": ("mpnet.", "MPNet", "first"),
     "modernbert": ("model.", "ModernBert", "first"),
     "gpt": ("transformer.", "GPT2", "last"),
+    "llama": ("model.", "Llama", "last"),
     "xlnet": ("transformer.", "XLNet", "last"),
 }
 #: `Scoring.shares` -> what transformers calls it.
@@ -123,7 +124,7 @@ def _refuse(classifier: TextClassifier, family: str, task: str | None) -> None:
         problem = "the pooling or the further layers of its sentence encoder have no counterpart in the exported module"
     elif task != "text-classification":
         plain = settings.layers == "last" and not settings.head_hidden and not scaled_blocks(model.head)
-        if family in ("gpt", "xlnet"):
+        if family in ("gpt", "llama", "xlnet"):
             problem = f"transformers reads another piece of a word than {family} does here"
         elif family == "modernbert":
             problem = "transformers' ModernBERT has a further layer before the output"

@@ -18,7 +18,7 @@ from tests.models.conftest import VOCABULARY, tokenizer_directory
 __all__ = ["tokenizer_directory"]
 
 #: Kinds of tokenizers of Hugging Face's classes in addition to the default one.
-KINDS = {"roberta": "bpe", "modernbert": "bpe", "gpt": "bpe", "albert": "unigram", "xlnet": "unigram"}
+KINDS = {"roberta": "bpe", "modernbert": "bpe", "gpt": "bpe", "llama": "bpe", "albert": "unigram", "xlnet": "unigram"}
 
 
 @pytest.fixture(autouse=True)

@@ -9,7 +9,13 @@ from typing import Any
 
 import pytest
 import torch
-from transformers import AutoConfig, AutoModelForMaskedLM, AutoModelForPreTraining, PreTrainedModel
+from transformers import (
+    AutoConfig,
+    AutoModelForCausalLM,
+    AutoModelForMaskedLM,
+    AutoModelForPreTraining,
+    PreTrainedModel,
+)
 
 from components.interchange.huggingface import CONVERTERS
 from tests.tokenization.test_bpe import PLAIN
@@ -50,6 +56,13 @@ CONFIGS: dict[str, dict[str, Any]] = {
     },
     "openai-gpt": {"n_positions": 64},
     "gpt2": {"n_positions": 64},
+    # Two heads share keys and values.
+    "llama": {
+        "num_key_value_heads": 1,
+        "tie_word_embeddings": True,
+        "max_position_embeddings": 64,
+        "intermediate_size": 40,
+    },
     "xlnet": {"d_head": 12, "d_inner": 96},
 }
 
@@ -134,7 +147,7 @@ def write_tokenizer(family: str, folder: Path) -> int:
             words = ["<s>", "<pad>", "</s>", "<unk>", "[PAD]", "[UNK]", "[CLS]", "[SEP]", *WORDPIECE, "<mask>"]
             config |= {"tokenizer_class": "MPNetTokenizer", **names_of("<pad>", "[UNK]", "<s>", "</s>", "<mask>")}
         (folder / "vocab.txt").write_text("\n".join(words) + "\n", encoding="utf-8")
-    elif family in ("openai-gpt", "roberta", "gpt"):
+    elif family in ("openai-gpt", "roberta", "gpt", "llama"):
         learned, pairs = PLAIN.pieces[5:], PLAIN.merges
         words, config = [*learned, "<|endoftext|>"], {"tokenizer_class": "GPT2Tokenizer"}
         if family == "roberta":
@@ -171,7 +184,7 @@ def their_model(family: str, vocabulary: int) -> PreTrainedModel:
     )
     ids = {f"{role}_token_id": vocabulary - place for role, place in back.items()}
     config = AutoConfig.for_model(kind, vocab_size=vocabulary, **SIZES | CONFIGS[kind] | ids)
-    auto = AutoModelForMaskedLM if kind == "modernbert" else AutoModelForPreTraining
+    auto = {"modernbert": AutoModelForMaskedLM, "llama": AutoModelForCausalLM}.get(kind, AutoModelForPreTraining)
     return auto.from_config(config)
 
 

@@ -40,6 +40,7 @@ NAMED = {
     "mpnet": ["<pad>", "[UNK]", "<s>", "</s>", "<mask>"],
     "roberta": ["<pad>", "<unk>", "<s>", "</s>", "<mask>"],
     "gpt": [None, None, None, "<|endoftext|>", None],
+    "llama": [None, None, None, "<|endoftext|>", None],
     "openai-gpt": [None, "<unk>", None, "\n</w>", None],
     "xlnet": ["<pad>", "<unk>", "<cls>", "<sep>", "<mask>"],
 }
@@ -91,7 +92,7 @@ def test_hidden_states_and_predictions_equal_those_of_transformers(family, save_
     )
     if family == "xlnet":
         return  # test_xlnet compares what it fills in
-    auto = AutoModelForCausalLM if family in ("gpt", "openai-gpt") else AutoModelForMaskedLM
+    auto = AutoModelForCausalLM if family in ("gpt", "openai-gpt", "llama") else AutoModelForMaskedLM
     with torch.no_grad():
         logits = auto.from_pretrained(folder).eval()(rows[tokens]).logits
         ours = published.model.predict(tokens)[0][..., rows >= 0]
@@ -196,7 +197,7 @@ def test_the_digest_covers_all_files_that_are_read(save_folder):
         (lambda folder: shutil.rmtree(folder), "does not exist"),
         (lambda folder: (folder / "config.json").unlink(), "no config.json; this is not a Hugging Face model"),
         (lambda folder: (folder / "config.json").write_text("{"), "config.json: not readable as JSON"),
-        (lambda folder: change(folder, model_type="llama"), "config.json: no family supports model_type 'llama'"),
+        (lambda folder: change(folder, model_type="mamba"), "config.json: no family supports model_type 'mamba'"),
         (lambda folder: change(folder, hidden_act="silu"), "hidden_act is 'silu', only"),
         (lambda folder: (folder / "model.safetensors").unlink(), "no model.safetensors; this folder has no weights"),
         (
