@@ -1,34 +1,22 @@
 """What a table is: the kind of its task and its columns, guessed from the rows; the only place that guesses."""
 
-import json
 import math
 import re
 import shlex
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
 from itertools import chain, pairwise
 from typing import Any, Final
 
 import numpy as np
-import regex
 
 from components.core.errors import DataError
-from components.data.formats.delimited import GROUPS, LABELS, LABELS_TOO, TEXTS, words_in
-from components.data.formats.kinds import are_tags
-from components.data.formats.words import UNSPACED, scheme_of
+from components.data.columns import NUMBERS, Column, Columns, holds_tags, is_no_text, listed, number_in, text_in
+from components.data.formats.delimited import GROUPS, LABELS, LABELS_TOO, TEXTS
+from components.data.formats.words import scheme_of
 from components.data.sampling import Rows
-from components.data.tasks.reading.records import (
-    are_thousands,
-    flag_of,
-    is_blank,
-    is_no_number,
-    label_text,
-    labels_in,
-    number_of,
-    split_labels,
-)
+from components.data.tasks.reading.records import are_thousands, flag_of, is_blank, is_no_number, label_text, labels_in
 from components.settings.tasks import KINDS, has
 
 #: Names of the columns of two texts.
@@ -58,120 +46,8 @@ SPLITS: Final = {
 _SPLITS: Final = {"unsup", "", *chain(*SPLITS.values())}
 #: A group column has at least this many values, and each on average at least this many rows.
 _GROUPS, _ROWS_EACH = 5, 2
-#: A label column has at most this many values, and each on average at least two rows.
-_CLASSES: Final = 500
-#: Whole numbers are measured, not names of classes, if there are more different ones, with gaps between them.
-_NUMBERS: Final = 20
-#: Share of the parts of texts with several labels that other texts have, too.
-_AGAIN: Final = 0.9
-_SEPARATORS: Final = (",", ";", "|", "><", "\n", "#", "/", "+", " ")
-#: Columns that a message lists.
-_LISTED: Final = 20
 #: Rows, and characters of each, by which it is judged how well texts tell labels; and the number of features.
 _TOLD_ROWS, _TOLD_CHARACTERS, _FEATURES = 1_000, 300, 1 << 13
-_LETTER: Final = rf"[{UNSPACED}\p{{Thai}}]"
-#: A letter of a script without spaces between words, in which a run of characters with a digit is a sentence.
-_UNSPACED: Final = regex.compile(_LETTER, regex.VERSION1)
-#: A part of a date or a time, as programs write them.
-_DATE: Final = (
-    r"(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun|Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec)[a-z]*+\.?|[AaPp]\.?[Mm]\.?"
-    r"|(?:GMT|UTC|[A-Z]{1,2}[DS]?T|Z)(?:[+-][\d:]++)?|[+-]?[\d.:/\-]++(?:T[\d.:+]++)?Z?"
-)
-#: One word without spaces that is written by a program, or a date.
-_NO_TEXT: Final = regex.compile(
-    r"(https?://|www\.)\S+|\S+@\S+\.\w+|(?=.*\d)(?:(?:" + _DATE + r")[\s,]*+)++|[0-9a-fA-F-]{8,}"
-    rf"|[[\w.:-]--{_LETTER}]*[/\\][\S--{_LETTER}]+|(?=[\S--{_LETTER}]*\d)[\S--{_LETTER}]++",
-    regex.VERSION1,
-)
-
-
-class Column:
-    """A column of a table, and what its values look like."""
-
-    def __init__(self, name: str, values: Sequence[Any]) -> None:
-        self.name, self.values = name, values
-        self.words = words_in(name)
-        #: The values that are not missing, and those that are texts with more than white space.
-        self.given = [value for value in values if value not in (None, "")]
-        self.strings = [value for value in self.given if isinstance(value, str) and value.strip()]
-
-    @cached_property
-    def cells(self) -> list[str]:
-        """All values as text."""
-        return [_text(value) for value in self.values]
-
-    @cached_property
-    def different(self) -> set[str]:
-        """The given values as text, each once."""
-        return {*self.cells} - {"", "null"}
-
-    @cached_property
-    def few(self) -> int:
-        """Number of the values if they may be labels: few different ones, but more than one. 0: they may not."""
-        rows, count = len(self.values), len(self.different)
-        return count if 2 <= count <= min(_CLASSES, max(2, rows / 2), rows - 1) else 0
-
-    @cached_property
-    def holds_text(self) -> bool:
-        """Whether most rows have a text, which no program has written."""
-        return len(self.strings) > len(self.values) / 2 and not _is_no_text(self.strings)
-
-    @cached_property
-    def holds_words(self) -> bool:
-        """Whether texts are few words that repeat, as labels are."""
-        count = len(self.strings)
-        return count >= _NUMBERS and len(set(self.strings)) <= count / 5 and not _are_texts(self.strings)
-
-    def all_are(self, kind: Any) -> bool:
-        """Whether there are values, and all of them are of a type."""
-        return bool(self.given) and all(isinstance(value, kind) for value in self.given)
-
-    def tells_nothing(self) -> bool:
-        """Whether values are all the same, or texts of which each is another one."""
-        count, different = len(self.given), self.different
-        return count >= _NUMBERS and (len(different) == 1 or (len(different) == count and _are_texts(different)))
-
-
-class Columns(dict[str, Column]):
-    """The columns of a table by name."""
-
-    def __init__(self, table: Rows) -> None:
-        super().__init__({name: Column(name, values) for name, values in table.columns.items()})
-        self.loads, self.lowered = table.loads, {name.casefold(): name for name in self}
-
-    def called(self, names: Iterable[str]) -> list[Column]:
-        """Those with one of these names, in the order of the names."""
-        return [self[self.lowered[name]] for name in names if name in self.lowered]
-
-    def without(self, names: Collection[Any]) -> list[Column]:
-        return [column for name, column in self.items() if name not in names]
-
-    def in_words(self) -> str:
-        """The columns, and which of them have no values, or objects, whose members are no columns."""
-        listed = _listed(self)
-        if empty := [name for name, column in self.items() if not column.given]:
-            listed += f"; {_listed(empty)} without values"
-        for name, column in self.items():
-            if column.all_are(dict) and len(self) <= _LISTED:
-                listed += f"; {name!r} holds objects with {_members(column.given)}: write these as columns"
-        return listed
-
-    def lists_in_words(self) -> str:
-        """A column that lists objects, such as the aspects of a review, and how to make a row of each object; empty if
-        there is none."""
-        for name, column in self.items():
-            objects = [each for value in column.values if isinstance(value, list) for each in value]
-            if objects and all(isinstance(each, dict) for each in objects):
-                plain = (other for other in self.values() if not any(isinstance(v, list | dict) for v in other.values))
-                others = [other.name for other in plain]
-                options = f"record_prefix={name + '.'!r}, errors='ignore'"
-                flat = f"pandas.json_normalize({self.loads or 'rows'}, {name!r}, {others!r}, {options})"
-                command = shlex.quote(f"import json, pandas; {flat}.to_csv('rows.csv', index=False)")
-                return (
-                    f"{name!r} lists objects with {_members(objects)}, several a row, and is not used; this makes a "
-                    f"row of each: python -c {command}"
-                )
-        return ""
 
 
 @dataclass(frozen=True)
@@ -224,7 +100,7 @@ def understand(
     keys = _keys(table, columns, text, label, kind or table.kind)
     used = {value for value in keys.values() if isinstance(value, str)} | {*keys.get("labels", [])}
     others, labelled = columns.without(used), bool({"label", "score"} & keys.keys())
-    texts = [each.name for each in others if not (labelled and 0 < each.few <= _NUMBERS) and _are_texts(each.strings)]
+    texts = [each.name for each in others if not (labelled and 0 < each.few <= NUMBERS) and each.holds_sentences]
     labels = [each.name for each in others if labelled and each.few and each.name not in texts]
     reasons = _in_words(columns, keys, texts, labels)
     if "label" in keys and (lists := columns.lists_in_words()):
@@ -255,7 +131,7 @@ def _keys(table: Rows, columns: Columns, text: Sequence[str], label: str | None,
 
     for name in [*text, *([label] if label else [])]:
         if name not in columns:
-            raise DataError(f"no column {name!r}; the columns are {_listed(columns)}")
+            raise DataError(f"no column {name!r}; the columns are {listed(columns)}")
     if {"question", "context", "answers"} <= lowered.keys() and may_hold("answers"):
         return {"kind": "questions"} | {key: lowered[key] for key in ("question", "context", "answers")}
     named = [*(columns[name] for name in text[:1]), *columns.called(WORDS)]
@@ -274,7 +150,7 @@ def _keys(table: Rows, columns: Columns, text: Sequence[str], label: str | None,
     texts = list(text) or _texts(columns, label or by_name)
     if kind is not None and len(texts) != 1 + ("second" in KINDS[kind]):
         raise DataError(
-            f"a task of kind {kind} has {1 + ('second' in KINDS[kind])} column(s) of text, found {_listed(texts)}",
+            f"a task of kind {kind} has {1 + ('second' in KINDS[kind])} column(s) of text, found {listed(texts)}",
             key="text",
             do="name them with {key}",
         )
@@ -308,7 +184,7 @@ def _kind_of(column: Column, *, two: bool) -> tuple[str, str | None]:
         DataError: the values are lists of tags that a table has as text.
     """
     values = column.values
-    if not two and holds_tags(values):
+    if not two and column.holds_tags:
         return "tagging", None
     written = [labels_in(value) for value in values if isinstance(value, str)]
     if written and all(written) and holds_tags([str(tag) for tags in written for tag in tags or ()]):
@@ -316,23 +192,13 @@ def _kind_of(column: Column, *, two: bool) -> tuple[str, str | None]:
             f"column {column.name!r} has lists of tags as text ({values[0]!r:.60}); save the table as parquet or "
             "jsonl, with lists of words and of tags"
         )
-    measured = is_measured(values)
     if two:
-        return "similarity" if measured else "pair", None
+        return "similarity" if column.is_measured else "pair", None
     lists = [labels for value in values if (labels := labels_in(value)) is not None]
-    separator = None if lists else separator_of(values)
+    separator = None if lists else column.separator
     if separator is not None or any(len(labels) != 1 for labels in lists):
         return "multilabel", separator
-    return "regression" if measured else "classification", None
-
-
-def _listed(names: Iterable[str]) -> str:
-    names = list(map(repr, names))
-    return ", ".join(names[:_LISTED]) + (f" and {len(names) - _LISTED} more" if len(names) > _LISTED else "")
-
-
-def _members(objects: Iterable[Mapping[str, Any]]) -> str:
-    return _listed(dict.fromkeys(member for value in objects for member in value))
+    return "regression" if column.is_measured else "classification", None
 
 
 def _filled(columns: Sequence[Column]) -> list[Column]:
@@ -375,18 +241,12 @@ def _group_of(columns: Iterable[Column]) -> tuple[str, str] | None:
 
 def _is_position(values: Sequence[Any]) -> bool:
     """Whether values count up, by the same step nearly each time, and begin again."""
-    numbers = [_number(value) for value in values]
+    numbers = [number_in(value) for value in values]
     steps = [after - before for before, after in pairwise(numbers) if before is not None and after is not None]
     rises = Counter(step for step in steps if step > 0)
     if len(steps) < len(values) - 1 or not rises or steps.count(0) > len(steps) / 10:
         return False
     return max(rises.values()) > 0.8 * rises.total() and len(rises) < len(set(numbers))
-
-
-def _are_texts(values: Collection[str]) -> bool:
-    # About four letters are a word in scripts without spaces.
-    words = sum(len(value.split()) + len(_UNSPACED.findall(value)) // 4 for value in values)
-    return bool(values) and words >= 3 * len(values) and not _is_no_text(values)
 
 
 def _in_words(columns: Columns, keys: Mapping[str, Any], texts: Sequence[str], labels: Sequence[str]) -> list[str]:
@@ -434,7 +294,7 @@ def _tagged(words: str, tags: Column) -> dict[str, Any]:
 
 def _tagging(columns: Columns, text: Sequence[str], label: str | None) -> dict[str, Any]:
     """Words and tags in texts, separated by spaces."""
-    tags = label or next((name for name, column in columns.items() if holds_tags(column.values)), None)
+    tags = label or next((name for name, column in columns.items() if column.holds_tags), None)
     if tags is None:
         what = f"no column holds tags (columns: {columns.in_words()})"
         raise DataError(what, key="label", do="name them with {key}")
@@ -444,12 +304,6 @@ def _tagging(columns: Columns, text: Sequence[str], label: str | None) -> dict[s
             "line, and an empty line after each sentence"
         )
     return _tagged(next(iter(text), "") or _texts(columns, tags)[0], columns[tags])
-
-
-def holds_tags(values: Iterable[Any]) -> bool:
-    """Whether texts are tags of words, such as `O B-artist I-artist`."""
-    parts = {part for value in values if isinstance(value, str) for part in value.split()}
-    return bool(parts - {"O"}) and are_tags(parts)
 
 
 def _choice_of(columns: Columns, text: str | None, label: str | None) -> dict[str, Any] | None:
@@ -494,7 +348,7 @@ def _numbered(columns: Columns) -> list[str]:
 def _answer_in(values: Sequence[str], rows: Sequence[Sequence[Any]]) -> str | None:
     """How values name one of the choices of their row, as `data.tasks.<name>.answer`; None if they do not."""
     given = [(value.removesuffix(".0"), row) for value, row in zip(values, rows, strict=True) if value]
-    if given and all(value in map(_text, row) for value, row in given):
+    if given and all(value in map(text_in, row) for value, row in given):
         return "text"
     if given and all(re.fullmatch(r"[A-Za-z]", value) and ord(value.upper()) - 65 < len(row) for value, row in given):
         return "letter"
@@ -528,12 +382,6 @@ def _texts_of(columns: Iterable[Column]) -> list[str]:
     return [] if best is None else [best.name]
 
 
-def _is_no_text(texts: Collection[str]) -> bool:
-    """Whether most values are links, paths, numbers, dates, addresses or identifiers, or tags of words."""
-    count = sum(_NO_TEXT.fullmatch(text.strip()) is not None for text in texts)
-    return count > 0.8 * len(texts) or holds_tags(texts)
-
-
 def _texts(columns: Columns, label: str | None) -> list[str]:
     """One text column, or two of a pair; `label`: the column of the label, which is no text."""
     if texts := _texts_of(columns.without([label])):
@@ -559,12 +407,12 @@ def _label_of(filled: Sequence[Column], texts: Sequence[Column]) -> str | None:
             if by_word
             else _told(texts, suited)
         )
-    if any(_number(value) is None for value in label.given):
+    if any(number_in(value) is None for value in label.given):
         return label.name
     for column in (column for column in filled if column.few and column is not label):
         pairs = {*zip(label.cells, column.cells, strict=True)}
         sizes = {len(pairs), *(len({pair[side] for pair in pairs}) for side in (0, 1))}
-        if len(sizes) == 1 and not any(_number(word) is not None for _, word in pairs):
+        if len(sizes) == 1 and not any(number_in(word) is not None for _, word in pairs):
             return column.name
     return label.name
 
@@ -575,7 +423,7 @@ def _told(texts: Sequence[Column], suited: Sequence[Column]) -> Column:
     standard errors of agreement by chance."""
     fewest = min(reversed(suited), key=lambda column: column.few)
     rows = range(0, len(fewest.values), max(1, len(fewest.values) // _TOLD_ROWS))
-    if len(suited) < 2 or len(rows) < 2 * _NUMBERS or not texts:
+    if len(suited) < 2 or len(rows) < 2 * NUMBERS or not texts:
         return fewest
     # Seldom needed, and slow to import.
     from sklearn.feature_extraction.text import HashingVectorizer
@@ -614,62 +462,8 @@ def _flags_of(others: Sequence[Column]) -> list[str]:
     rest = [column for column in others if column not in flags and column.few]
     if len(flags) < 2 or any(column.words & {*_ALL_LABELS} for column in others):
         return []
-    return [] if any(not _is_no_text([*map(_text, column.given)]) for column in rest) else [flag.name for flag in flags]
-
-
-def is_measured(values: Sequence[Any]) -> bool:
-    """Whether labels are measurements: numbers that are not whole, or many that are no count of classes from 0 or 1."""
-    present = [value for value in values if value is not None and value != ""]
-    given = [value for value in present if not is_no_number(value)]
-    thousands = are_thousands(given)
-    numbers = {_number(value, thousands) for value in given}
-    if len(given) < 0.8 * len(present) or not given or None in numbers or _are_joined_numbers(given):
-        return False
-    whole = [number for number in numbers if number is not None and number.is_integer()]
-    if thousands or len(whole) < len(numbers):
-        return True
-    first, last = min(whole), max(whole)
-    return len(numbers) > _NUMBERS and not (first in (0, 1) and last - first + 1 == len(numbers))
-
-
-def _number(value: Any, thousands: bool = False) -> float | None:
-    if isinstance(value, bool) or value is None:
-        return None
-    try:
-        return number_of(value, thousands=thousands) if isinstance(value, str) else float(value)
-    except (TypeError, ValueError):
-        return None
-
-
-def _are_joined_numbers(values: Sequence[Any]) -> bool:
-    """Whether values such as `3,7` are two labels, each of which is also alone, and not decimal numbers."""
-    texts = {value.strip() for value in values if isinstance(value, str)}
-    joined = [text.split(",") for text in texts if "," in text]
-    seconds = {part for parts in joined for part in parts[1:]}
-    return len(seconds) > 2 and seconds | {parts[0] for parts in joined} <= texts
-
-
-def separator_of(values: Sequence[Any]) -> str | None:
-    """The separator of several labels in one text: nearly all of its parts are used again and again."""
-    texts = [value for value in values if isinstance(value, str) and value.strip()]
-    if _are_joined_numbers(texts):
-        return ","
-    if all(_number(text) is not None for text in texts):
-        return None
-    for separator in _SEPARATORS:
-        split = [split_labels(value, separator) for value in map(str.strip, texts)]
-        joined = [parts for parts in split if len(parts) > 1]
-        # The name of a label may contain spaces. A space separates labels only if each of them is also a value.
-        alone = {parts[0] for parts in split if len(parts) == 1}
-        if separator == " " and (len(alone) < 3 or not alone.issuperset(part for parts in joined for part in parts)):
-            continue
-        if not joined or any(not part or len(part) > 40 for parts in joined for part in parts):
-            continue
-        uses = Counter(part for parts in split for part in set(parts))
-        again = [uses[part] > 1 for parts in joined for part in parts]
-        if len(uses) < len(set(texts)) and sum(again) >= _AGAIN * len(again):
-            return separator
-    return None
+    is_alone = all(is_no_text([*map(text_in, column.given)]) for column in rest)
+    return [flag.name for flag in flags] if is_alone else []
 
 
 def _tags(column: Column) -> list[list[str]]:
@@ -682,8 +476,3 @@ def _tags(column: Column) -> list[list[str]]:
             do="name the column of the tags with {key}",
         )
     return [value.split() if isinstance(value, str) else [*map(str, value or ())] for value in column.values]
-
-
-def _text(value: Any) -> str:
-    # Dates, times and decimal numbers of a parquet file or a DataFrame are no JSON.
-    return value.strip() if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)

@@ -18,14 +18,12 @@ from components.data.tasks.kinds import find_kind
 from components.data.tasks.reading.labels import answers_beside, files_of, labels_file
 from components.data.tasks.reading.records import (
     are_vectors,
-    flag_of,
     is_blank,
     label_text,
     labels_in,
     layout_of,
     merged_numbers,
-    positions_in,
-    split_labels,
+    row_labels,
 )
 from components.settings.detection import exists
 from components.settings.params import Params
@@ -120,7 +118,7 @@ def read_rows(task: str, source: TaskSource, *, splits: Sequence[str] = SPLITS) 
                     if all(map(str.strip, fields)):
                         read.append((FileRow(split, path, number, fields, None), values[texts:]))
     vectors = source.several and flags is None and are_vectors(cells[0] for _, cells in read)
-    given = [positions_in(cells[0]) if vectors else labels_of(cells, source, str(row)) for row, cells in read]
+    given = [labels_of(cells, source, str(row), vectors=vectors) for row, cells in read]
     same = merged_numbers(name for names in given for name in names or ()) if flags is None else {}
     answers = answers_beside(task, source) if "train" in splits else {}
     rows, further = [], dict(answers)
@@ -128,10 +126,10 @@ def read_rows(task: str, source: TaskSource, *, splits: Sequence[str] = SPLITS) 
         if row.split == "train":
             further.pop(row.digest, None)
         if row.split == "train" and row.digest in answers:
-            names = answers[row.digest]["after"]
+            names = tuple(answers[row.digest]["after"])
         elif names is not None:
-            names = sorted(same.get(name, name) for name in names)
-        rows.append(replace(row, labels=None if names is None else tuple(names)))
+            names = tuple(sorted(same.get(name, name) for name in names))
+        rows.append(replace(row, labels=names))
     added = further.values()
     file = labels_file(task, source)
     return rows + [FileRow("train", file, each["line"], tuple(each["texts"]), tuple(each["after"])) for each in added]
@@ -144,18 +142,15 @@ def known_labels(rows: Iterable[FileRow], source: TaskSource) -> list[str]:
     return sorted((given | train) - {source.outside})
 
 
-def labels_of(values: Sequence[Any], source: TaskSource, where: str) -> Names | None:
-    """The labels in the label columns of a row; None if they are empty."""
-    if source.labels is not None:
-        flags = [name for name, value in zip(source.labels, values, strict=True) if flag_of(value)]
-        return None if all(map(is_blank, values)) else tuple(sorted(flags))
+def labels_of(values: Sequence[Any], source: TaskSource, where: str, *, vectors: bool = False) -> Names | None:
+    """The labels in the label columns of a row, as a run reads them; None if they are empty. `vectors`: as of
+    `row_labels`, by which several labels are read: an empty text is none of them."""
+    if source.several:
+        empty = source.labels is not None and all(map(is_blank, values))
+        return None if empty else row_labels(values, source, where, vectors=vectors)
     listed = labels_in(values[0])
-    if listed is None:
-        text = as_text(values[0], where) or ""
-        # In the data, an empty text is a row without labels.
-        listed = split_labels(text, source.label_separator) if source.several else [text]
-    names = [name for value in listed if (name := label_text(as_text(value, where) or ""))]
-    return tuple(sorted(set(names))) if source.several else tuple(names[:1]) or None
+    names = [label_text(as_text(value, where) or "") for value in (values if listed is None else listed)]
+    return tuple(filter(None, names))[:1] or None
 
 
 def shown(labels: Names, source: TaskSource) -> str:

@@ -1,6 +1,6 @@
 """File formats of labelled data and corpora: suffixes, keys of `data.tasks.<name>` with an effect, and kinds of task.
 
-A format is an entry here and a reader in `components.data.formats.rows`.
+A format is an entry here, and one of the table of readers in `components.data.formats.tables`.
 """
 
 from __future__ import annotations

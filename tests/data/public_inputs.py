@@ -3,8 +3,6 @@
 Every file has the same texts and labels, unless a case says otherwise.
 """
 
-from __future__ import annotations
-
 import gzip
 import io
 import json

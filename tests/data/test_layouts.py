@@ -19,6 +19,7 @@ from components.data.understanding import understand
 from components.settings.tasks import TaskSource
 from headstart.tasks import read_task
 from tests.data.public_inputs import made, rows_of, targets_of
+from tests.tasks.labelled import jsonl
 
 GREET, BYE = ["hello there", "good morning", "hi you", "hey friend"], ["see you", "bye now", "until then"]
 INTENTS = [(text, "greet") for text in GREET] + [(text, "bye") for text in BYE]
@@ -158,7 +159,7 @@ def test_texts_with_spans(name, tmp_path):
     assert understand(read_rows(path)).keys == {"kind": "tagging", "words": "words", "tags": "tags", "scheme": "bio"}
     lines = tmp_path / "data.jsonl"
     rows = document if isinstance(document, list) else next(reversed(document.values()))
-    lines.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    jsonl(lines, *rows)
     for data in (document, str(path), str(lines)):
         task = read_task(data)
         assert (task.kind, list(zip(task.fields, targets_of(task), strict=True))) == ("tagging", TAGGED)
@@ -168,7 +169,7 @@ def test_texts_with_spans(name, tmp_path):
 def test_a_row_with_a_span_outside_of_its_text_is_left_out_and_named(span, tmp_path):
     path = tmp_path / "a.jsonl"
     rows = [{"text": text, "spans": each} for text, each in zip(SENTENCES, [*SPANS[:2], [span]], strict=True)]
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    jsonl(path, *rows)
     for data, place in ((str(path), f"{path}, line 3"), (rows, "row 2")):
         task = read_task(data)
         assert len(task.fields) == 2
@@ -221,8 +222,7 @@ def test_a_list_of_objects_is_named_with_a_line_that_converts_it(tmp_path):
     ]
     for name, content in (("a.json", {"reviews": reviews}), ("b.jsonl", reviews)):
         path = tmp_path / name
-        rows = "".join(f"{json.dumps(row)}\n" for row in reviews)
-        path.write_text(json.dumps(content) if name == "a.json" else rows)
+        jsonl(path, *([content] if name == "a.json" else content))
         with pytest.raises(DataError, match=r"'aspects' lists objects with 'term', 'mood', several a row") as caught:
             understand(read_rows(path))
         command = shlex.split(str(caught.value).partition("each: python ")[2])

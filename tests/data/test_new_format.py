@@ -1,5 +1,6 @@
 """A format that is a reader and an entry is read by every entry point."""
 
+from collections import ChainMap
 from pathlib import Path
 
 import pytest
@@ -32,7 +33,7 @@ def read_toy(file: Rows) -> Numbered:
 def toy(monkeypatch, tmp_path) -> Path:
     format = formats.Format(("classification",), suffixes=(".toy",), table=True, corpus=True)
     monkeypatch.setitem(formats.FORMATS, "toy", format)
-    monkeypatch.setitem(rows.READERS, "toy", read_toy)
+    monkeypatch.setattr(rows, "READERS", ChainMap({"toy": read_toy}, rows.READERS))
     path = tmp_path / "reviews.toy"
     path.write_text("".join(f"{label} -> {text}\n" for text, label in zip(TEXTS, LABELS, strict=True)))
     return path

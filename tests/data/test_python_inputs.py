@@ -1,8 +1,5 @@
 """What people pass from Python is accepted, or refused with the argument's name."""
 
-from __future__ import annotations
-
-import json
 from collections.abc import Iterator
 from decimal import Decimal
 
@@ -19,6 +16,7 @@ from headstart.tables import InputError, read_table
 from headstart.tasks import holds_pairs, read_unlabelled
 from headstart.tasks import read_task as task
 from tests.data.public_inputs import LABELS, TEXTS, targets_of
+from tests.tasks.labelled import jsonl
 
 ROWS = [{"text": text, "label": label} for text, label in zip(TEXTS, LABELS, strict=True)]
 
@@ -100,7 +98,7 @@ def test_columns_with_one_label_each(cells):
 
 def test_spans_of_an_annotation_tool_are_tags_of_words(tmp_path):
     rows = [{"id": n, "text": f"Jim ran {n}", "label": [[0, 3, "PER"]]} for n in range(4)]
-    (tmp_path / "a.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    jsonl(tmp_path / "a.jsonl", *rows)
     read = task(tmp_path / "a.jsonl")
     assert (read.kind, read.fields[0], targets_of(read)[0]) == ("tagging", ("Jim", "ran", "0"), ["B-PER", "O", "O"])
 

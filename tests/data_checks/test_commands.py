@@ -1,7 +1,5 @@
 """Broken data of each kind through `headstart check`: stop, warn, off, and the acceptance of a change."""
 
-from __future__ import annotations
-
 import json
 import random
 from collections.abc import Callable

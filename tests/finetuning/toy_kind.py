@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
@@ -14,8 +13,8 @@ from components.core.errors import DataError
 from components.data.scoring.base import Floats, Inputs, Scoring, Vectors
 from components.data.tasks.data import Answer, Examples, Fields
 from components.data.tasks.kinds import Kind
-from components.data.tasks.reading.records import filled, label_of, read_all
-from components.data.tasks.reading.splits import Row, Rows, examples_of
+from components.data.tasks.reading.records import filled, label_of
+from components.data.tasks.reading.splits import Rows
 from components.data.tasks.task_io import TEXT_EXAMPLES, TaskIO, parse_texts
 from components.settings.tasks import TaskSource
 
@@ -42,14 +41,14 @@ class Truth(Scoring):
 
 
 def read(name: str, source: TaskSource) -> Examples:
-    rows: Rows = {}
-    for split, record in read_all(name, source, [source.text, source.label], Counter()):
+    rows = Rows(name, source)
+    for split, record in rows.records([source.text, source.label]):
         text = filled(record.values[0], "the text", source.text, record.origin)
         label = label_of(record.values[1], source.label, record.origin)
         if label not in ("true", "false"):
             raise DataError(f"{record.origin}: {label!r} is neither true nor false")
-        rows.setdefault(split, []).append(Row((text,), label == "true", record.origin))
-    return examples_of(name, source, rows, labels=[], target=lambda row: (row.target,))
+        rows.add(split, (text,), label == "true", record.origin)
+    return rows.examples(labels=[], target=lambda row: (row.target,))
 
 
 def show(fields: Fields, answer: Answer, labels: Sequence[str]) -> dict[str, Any]:

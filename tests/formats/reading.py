@@ -1,7 +1,5 @@
 """Files as the readers of training data give them."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Every format as rows: values of columns, complete rows, and refusals. Corpora: tests/ingestion/test_readers.py."""
 
-from __future__ import annotations
-
 import gzip
 import json
 from pathlib import Path

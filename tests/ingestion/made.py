@@ -1,7 +1,5 @@
 """Raw files of random sentences, and the stage `ingest` on them."""
 
-from __future__ import annotations
-
 import random
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """dropped.parquet and the look-up of a document."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

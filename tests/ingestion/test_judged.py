@@ -1,8 +1,6 @@
 """Rows on which a score is computed are in no corpus that a language model reads: of every kind of task, in text of the
 domain, text without labels and the texts of the tasks, as copies, near copies and inside of longer documents."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Texts without labels, without copies of dev and test; and the domain corpus of a run that names none."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

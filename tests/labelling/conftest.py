@@ -1,7 +1,5 @@
 """A project with a task of a few labels and text without labels."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Answers merged into the labelled data: who and when, conflicts, undo."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -16,7 +14,7 @@ from components.labelling.answers import Answer, ConflictError, merge, read_answ
 from components.labelling.rows import read_rows
 from components.pipeline import checks
 from components.settings.params import Params
-from tests.example_task import rows
+from tests.example_task import rows, write_jsonl
 from tests.labelling.conftest import lines
 
 Project = Callable[..., Params]
@@ -165,9 +163,9 @@ def test_a_train_file_with_a_header_only_takes_labels(project):
 def test_an_answer_to_a_row_in_another_language_is_not_learned(project):
     params = project(count=0, languages="lang", language="en")
     write = [row | {"lang": "en"} for row in rows(2)] + [{"text": "bonjour le monde", "label": "metal", "lang": "fr"}]
-    Path("task/train.jsonl").write_text("".join(json.dumps(row) + "\n" for row in write))
+    write_jsonl(Path("task/train.jsonl"), write)
     held = [row | {"lang": "en"} for row in rows(2, offset=200)]
-    Path("task/test.jsonl").write_text("".join(json.dumps(row) + "\n" for row in held))
+    write_jsonl(Path("task/test.jsonl"), held)
     merge(params, [Answer(("bonjour le monde",), ("fruit",))], resolve="mine")
     assert learned(params).keys() == {row["text"] for row in rows(2)}
 
@@ -208,7 +206,7 @@ def test_files_of_answers(project, suffix):
         {"text": "three", "label": "fruit", "by": "bob", "time": "2026-01-02"},
     ]
     if suffix == "jsonl":
-        path.write_text("".join(json.dumps(row) + "\n" for row in values))
+        write_jsonl(path, values)
     else:
         mark = "," if suffix == "csv" else "\t"
         path.write_text(

@@ -1,7 +1,5 @@
 """The shipped pipeline with tiny sizes: run by the functions of its stages, committed to DVC, registered in MLflow."""
 
-from __future__ import annotations
-
 import gzip
 import json
 import shutil

@@ -1,7 +1,5 @@
 """A labelled file ends as a served model: the stages of the run that `init` writes, without DVC and Prefect."""
 
-from __future__ import annotations
-
 import csv
 import io
 import json

@@ -1,7 +1,5 @@
 """Formats, splits, columns and kinds that are guessed."""
 
-from __future__ import annotations
-
 import json
 import random
 from typing import Any

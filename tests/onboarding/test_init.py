@@ -1,7 +1,5 @@
 """From labelled files of every kind to a params.yaml that passes the check."""
 
-from __future__ import annotations
-
 import json
 import random
 import re
@@ -32,17 +30,16 @@ from components.settings import recipes
 from components.settings.detection import detected
 from components.settings.loading import load_params, sources
 from components.settings.tasks import TaskSource
-from tests.example_task import ROWS, rows
+from tests.example_task import ROWS, rows, write_jsonl
 
 SERVED = ("classification", "multilabel", "regression", "pair", "similarity", "choice", "tagging", "questions")
 
 
 def write(folder: Path, kind: str, count: int = 24) -> Path:
-    folder.mkdir(parents=True, exist_ok=True)
     file = folder / f"{kind}.jsonl"
     result = [ROWS[kind](row) for row in rows(count)]
     random.Random(0).shuffle(result)
-    file.write_text("".join(json.dumps(row) + "\n" for row in result))
+    write_jsonl(file, result)
     return file
 
 
@@ -263,7 +260,7 @@ def test_the_source_of_every_setting(root, tmp_path):
 def test_a_group_column_is_proposed_and_written(root, tmp_path):
     file = tmp_path / "tickets.jsonl"
     result = [ROWS["classification"](row) | {"customer": f"c{number % 18}"} for number, row in enumerate(rows(24))]
-    file.write_text("".join(json.dumps(row) + "\n" for row in result))
+    write_jsonl(file, result)
     lines = init(InitOptions(file), root=root)
     assert any(line.startswith("column 'customer' is the group: 18 values, 4.0 rows each") for line in lines)
     assert "      group: customer " in (root / "params.yaml").read_text()

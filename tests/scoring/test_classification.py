@@ -1,7 +1,5 @@
 """Metrics of one label per row and of several, compared with hand-computed values and scikit-learn."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from sklearn import metrics

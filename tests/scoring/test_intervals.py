@@ -1,7 +1,5 @@
 """Intervals against closed forms, scores without each cluster, and simulations."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Metrics of SQuAD, compared with hand-computed values and the arithmetic of the official script."""
 
-from __future__ import annotations
-
 import collections
 import re
 import string

@@ -1,7 +1,5 @@
 """Spans by the strict definition, compared with hand-computed values and regular expressions on short sequences."""
 
-from __future__ import annotations
-
 import itertools
 import re
 from collections.abc import Callable
@@ -21,10 +19,9 @@ def spans(labels: list[str], *rows: list[str]) -> list[Found]:
     """The spans of each row as (start, end, type)."""
     tags = read_tags(labels)
     numbers = np.asarray([labels.index(tag) for row in rows for tag in row], dtype=np.int64)
-    actual = tags.spans(numbers, np.asarray([len(row) for row in rows]))
     by_row: list[Found] = [set() for _ in rows]
-    for row, start, end, kind in zip(actual.rows, actual.starts, actual.ends, actual.types, strict=True):
-        by_row[row].add((int(start), int(end), tags.types[kind]))
+    for row, start, end, kind in tags.spans(numbers, np.asarray([len(row) for row in rows])):
+        by_row[row].add((start, end, tags.types[kind]))
     return by_row
 
 

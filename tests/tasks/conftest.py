@@ -1,3 +1,1 @@
-from __future__ import annotations
-
 from tests.example_task import source, task  # noqa: F401

@@ -1,7 +1,5 @@
 """Writing and reading of small labelled files."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Reading and validation of labelled data: messages of invalid input, nested budgets."""
 
-from __future__ import annotations
-
 import json
 from hashlib import blake2b
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Splits and units by group, document and copy, for every kind of task."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -11,6 +11,7 @@ from components.data.tasks.data import Examples
 from components.data.tasks.examples import ExamplesJob, examples, read_facts, read_split
 from components.data.tasks.kinds import find_kind
 from components.settings.tasks import TaskSource
+from tests.tasks.labelled import jsonl
 
 
 def source_of(folder: Path, *, services: int = 6, **keys: object) -> TaskSource:
@@ -20,7 +21,7 @@ def source_of(folder: Path, *, services: int = 6, **keys: object) -> TaskSource:
             {"text": f"{split} {row}", "label": "ab"[row % 2], "service": f"s{row % services}", "customer": row // 2}
             for row in range(24)
         ]
-        (folder / f"{split}.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+        jsonl(folder / f"{split}.jsonl", *lines)
     return TaskSource.model_validate({"path": str(folder), "slice": "service", **keys})
 
 
@@ -53,13 +54,13 @@ def test_a_column_group_has_precedence_over_the_slices(tmp_path):
     lines = [
         json.loads(line) | {"group": f"g{number // 3}"} for number, line in enumerate(path.read_text().split("\n")[:-1])
     ]
-    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    jsonl(path, *lines)
 
     actual = read(source)
     assert actual.test.groups == [f"g{row // 3}" for row in range(24)]
     assert actual.train.groups == [None] * 24
     # A column of another type is none of clusters.
-    path.write_text("".join(json.dumps(line | {"group": [1]}) + "\n" for line in lines))
+    jsonl(path, *(line | {"group": [1]} for line in lines))
     assert read(source).test.groups == actual.test.slices
 
 

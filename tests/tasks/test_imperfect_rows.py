@@ -1,7 +1,5 @@
 """A few rows that are not as they should be do not refuse the others, and are counted."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

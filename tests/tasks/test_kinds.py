@@ -1,7 +1,5 @@
 """The tables of task kinds are consistent, and a process imports only the kinds that it uses."""
 
-from __future__ import annotations
-
 import ast
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Labelled data in every format: exact rows of small files, and each wrong input with its message."""
 
-from __future__ import annotations
-
 import json
 import re
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Splits that are held out of train by a hash of the text."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from components.data.tasks.data import Examples

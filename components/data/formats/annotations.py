@@ -21,10 +21,7 @@ from components.data.formats.words import covered, words_of
 #: Control of tools that have only one set of labels, and the object that the controls of a written file refer to.
 LABEL, TEXT = "label", "text"
 #: Type of a result of Label Studio -> its member of `value`.
-_CHOSEN: Final = {
-    **{name: name for name in ("choices", "taxonomy", "rating", "number")},
-    "pairwise": "selected",
-}
+_CHOSEN: Final = {"choices": "choices", "taxonomy": "taxonomy", "pairwise": "selected"}
 #: Members of a record of doccano that hold the labels.
 _LABELS: Final = (LABEL, "labels", "cats", "annotations")
 _ANSWERS: Final = ("accept", "reject", "ignore")

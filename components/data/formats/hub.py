@@ -17,20 +17,17 @@ import pyarrow.parquet as pq
 
 from components.core.errors import ConfigError, DataError, nearest
 from components.data.formats.annotations import PredictedRow, write_annotated
-from components.data.formats.delimited import read_delimited
-from components.data.formats.jsontables import read_json, read_jsonl
 from components.data.formats.parquets import METADATA, Names, class_names, classes_of, read_parquet
-from components.data.formats.tables import PLAIN, Numbered, Rows, problem
+from components.data.formats.tables import PLAIN, READERS, Numbered, Rows, problem
 from components.data.formats.words import covered
 from components.settings.detection import INFO, INFOS, README, STATE, repository_header
-from components.settings.formats import FORMATS, by_name
+from components.settings.formats import FORMATS, by_name, is_table
 
 #: Columns of words and tags, in order of preference.
 WORDS: Final = ("tokens", "words")
 TAGS: Final = ("ner_tags", "tags", "chunk_tags", "pos_tags", "labels")
 #: Class label of rows without a label.
 UNLABELLED: Final = -1
-_TEXTS: Final = {"csv": read_delimited, "tsv": read_delimited, "jsonl": read_jsonl, "json": read_json}
 
 
 def read_hub(file: Rows) -> Numbered:
@@ -56,8 +53,7 @@ def _numbered(file: Rows) -> Numbered:
             raise DataError(f"{state}: lists no data files; write the data set again with save_to_disk")
         files = [file.path / str(entry["filename"]) for entry in listed]
     file.layout = replace(file.layout, nested=True)
-    reader = _TEXTS.get(by_name(file.path.name))
-    return read_parquet(file, files) if reader is None else reader(file)
+    return READERS[form](file) if is_table(form := by_name(file.path.name)) else read_parquet(file, files)
 
 
 def _name(value: Any, names: Sequence[str], column: str) -> Any:

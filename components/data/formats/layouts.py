@@ -75,17 +75,19 @@ def _rows_of_object(document: dict[str, Any]) -> Any:
     by number (pandas, orient="index") or by id, which becomes the column `id` of rows without one; or columns whose
     values are numbered (pandas by default) or listed. The object itself if it holds no rows."""
     names, data = document.get("columns"), document.get("data")
-    if isinstance(names, list) and isinstance(data, list) and are_rows(data) and isinstance(data[0], list):
+    if isinstance(names, list) and are_rows(data) and isinstance(data[0], list):
         return [dict(zip(names, row, strict=False)) for row in data]
     columns = list(document.values())
-    if len(columns) > 1 and all(isinstance(row, dict) and row for row in columns):
+    if len(columns) < 2:
+        return document
+    if all(isinstance(row, dict) and row for row in columns):
         members = {name for row in columns for name in row}
         if len(columns) > len(members) and not all(map(str.isdigit, members)):
             ids = [{} if key.isdigit() or "id" in members else {"id": key} for key in document]
             return [{**named, **row} for named, row in zip(ids, columns, strict=True)]
-    if len(columns) > 1 and all(isinstance(column, dict) and column.keys() == columns[0].keys() for column in columns):
+    if all(isinstance(column, dict) and column.keys() == columns[0].keys() for column in columns):
         return [{name: column[key] for name, column in document.items()} for key in columns[0]]
-    if len(columns) > 1 and all(isinstance(column, list) and len(column) == len(columns[0]) > 1 for column in columns):
+    if all(isinstance(column, list) and len(column) == len(columns[0]) > 1 for column in columns):
         return [dict(zip(document, row, strict=True)) for row in zip(*columns, strict=True)]
     return document
 
@@ -160,13 +162,9 @@ def _texts_by_class(rows: Sequence[Any]) -> tuple[str, str] | None:
     if texts is None or label is None or texts.casefold() in LABELS or _named(first, _TEXT, _is_text):
         return None
     given = [(row.get(label), row.get(texts)) for row in rows]
-    if not all(_is_text(name) and isinstance(each, list) and all(map(_is_str, each)) for name, each in given):
+    if not all(_is_text(name) and (each == [] or _are_texts(each)) for name, each in given):
         return None
     return (label, texts) if len({name for name, _ in given}) == len(given) else None
-
-
-def _is_str(value: Any) -> bool:
-    return isinstance(value, str)
 
 
 def _is_pair(row: Any) -> bool:

@@ -1,49 +1,23 @@
 """Any file as a stream of rows.
 
 A format is an entry of `components.settings.formats.FORMATS`, and its reader, a function in a module of its own, in
-`READERS`. Training asks for columns, and rows that are not well formed are counted. Programs that look at a file, add
-columns to it or predict it ask for complete rows; a row that is not well formed is an error, or with `rejected` a call
-of that function, and the next row follows.
+`components.data.formats.tables.READERS`. Training asks for columns, and rows that are not well formed are counted.
+Programs that look at a file, add columns to it or predict it ask for complete rows; a row that is not well formed is an
+error, or with `rejected` a call of that function, and the next row follows.
 """
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import chain
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 from components.core.errors import DataError
-from components.data.formats.annotations import read_annotated
-from components.data.formats.conll import read_conll
-from components.data.formats.delimited import read_delimited
-from components.data.formats.hub import read_hub
-from components.data.formats.jsontables import read_json, read_jsonl, read_squad
 from components.data.formats.kinds import form_of
 from components.data.formats.lines import Reading
-from components.data.formats.parquets import read_parquet
-from components.data.formats.plain import read_classes, read_label_first, read_parallel, read_texts
-from components.data.formats.tables import PLAIN, Layout, Reader, Rejected, RowError, Rows, are_too_many, raise_error
-from components.data.formats.workbook import read_workbook
+from components.data.formats.tables import PLAIN, READERS, Layout, Rejected, RowError, Rows, are_too_many, raise_error
 from components.settings.formats import FORMATS, by_name
 from components.settings.tasks import has
-
-READERS: Final[dict[str, Reader]] = {
-    "csv": read_delimited,
-    "tsv": read_delimited,
-    "jsonl": read_jsonl,
-    "json": read_json,
-    "parquet": read_parquet,
-    "workbook": read_workbook,
-    "conll": read_conll,
-    "conllu": read_conll,
-    "squad": read_squad,
-    "label-first": read_label_first,
-    "texts": read_texts,
-    "classes": read_classes,
-    "parallel": read_parallel,
-    "datasets": read_hub,
-    **dict.fromkeys(("label-studio", "doccano", "prodigy"), read_annotated),
-}
 
 
 def open_rows(path: Path, *, layout: Layout = PLAIN, rejected: Rejected | None = None, form: str = "") -> Rows:

@@ -13,8 +13,6 @@ time, are in memory, about 50 bytes per document.
 Arrays: n documents, p hash permutations.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack
 from pathlib import Path

@@ -4,8 +4,6 @@ A part is one or several consecutive raw files, about `PART_BYTES` of text. `rea
 them and their keys to the work folder; when the duplicates are known, `write_part` writes the shards of the part.
 """
 
-from __future__ import annotations
-
 import json
 from collections import Counter
 from collections.abc import Iterator, Mapping

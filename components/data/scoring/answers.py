@@ -13,18 +13,13 @@ def best_threshold(margin: NDArray[np.float64], given: NDArray[np.float64], refu
     """The minimum margin (N,) of the best span over no answer that maximises the sum of scores, from the metric of each
     row with the span (`given`) and without (`refused`): the midpoint between two rows, at a tie the closest to 0;
     `NEVER` if answering always is optimal."""
-    order = np.argsort(margin)
-    sorted_margin = margin[order]
-    # totals[k]: no answer for the k rows with the lowest margins.
-    totals = given.sum() + np.concatenate([[0.0], np.cumsum((refused - given)[order])])
-    between = (sorted_margin[:-1] + sorted_margin[1:]) / 2
-    cuts = np.concatenate([[NEVER], between, [sorted_margin[-1] + 1.0]])
-    # No threshold separates rows with equal margins.
-    apart = np.concatenate([[True], sorted_margin[:-1] < sorted_margin[1:], [True]])
-    best = totals[apart].max()
-    if totals[0] >= best - 1e-9:
+    different = np.unique(margin)
+    cuts = np.asarray([NEVER, *(different[:-1] + different[1:]) / 2, different[-1] + 1.0])
+    totals = np.asarray([np.where(margin < cut, refused, given).sum() for cut in cuts])
+    best = totals.max() - 1e-9
+    if totals[0] >= best:
         return NEVER
-    result = cuts[apart & (totals >= best - 1e-9)]
+    result = cuts[totals >= best]
     return float(result[np.abs(result).argmin()])
 
 

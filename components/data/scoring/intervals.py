@@ -37,8 +37,6 @@ Disjoint intervals imply a difference between two systems, but not conversely; d
 their own, paired by seed (the same training labels) and by test row.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace

@@ -2,8 +2,7 @@
 
 A tag is `O`, or a prefix and a type joined by a hyphen (`B-LOC`). A span is B-X (I-X)*; an I-X after neither B-X nor
 I-X belongs to no span. Files in another scheme are converted when they are read (`components.data.formats.words`).
-The rules involve two adjacent tags only, so the spans of all rows are found with array operations. The result equals
-the result of seqeval's strict mode.
+The result equals the result of seqeval's strict mode.
 """
 
 import re
@@ -21,17 +20,8 @@ O, B, I = range(3)  # noqa: E741 -- the field's letters
 _TAG = re.compile(r"([BI])-(.+)", re.DOTALL)
 
 
-@dataclass(frozen=True)
-class Spans:
-    """S spans of several rows, in order: index of the row, first unit, unit after the last, index of the type; (S,)."""
-
-    rows: Integers
-    starts: Integers
-    ends: Integers
-    types: Integers
-
-    def __len__(self) -> int:
-        return len(self.rows)
+#: Index of the row, first unit, unit after the last, index of the type.
+Span = tuple[int, int, int, int]
 
 
 @dataclass(frozen=True)
@@ -48,22 +38,21 @@ class Tags:
     prefixes: Integers
     type_of: Integers
 
-    def spans(self, tags: Integers, lengths: Integers) -> Spans:
-        """The spans of N rows. `tags`: tag indices of all rows, concatenated. `lengths`: (N,) units of each row."""
-        # An O between two rows, so that no span crosses from one to the next.
-        ends = np.cumsum(lengths)
-        position = np.arange(len(tags)) + np.repeat(np.arange(len(lengths)), lengths) + 1
-        prefix = np.full(len(tags) + len(lengths) + 1, O, dtype=np.int64)
-        kind = np.full(len(prefix), -1, dtype=np.int64)
-        prefix[position], kind[position] = self.prefixes[tags], self.type_of[tags]
-        before, now, same = prefix[:-1], prefix[1:], kind[:-1] == kind[1:]
-        # Positions count from 1, because position 0 is the O before the first row.
-        first = np.flatnonzero(now == B) + 1
-        outside = np.flatnonzero(~(same & (before != O) & (now == I))) + 1
-        last = outside[np.searchsorted(outside, first + 1)]
-        rows = np.searchsorted(ends + np.arange(len(lengths)) + 1, first)
-        shift = (ends - lengths + np.arange(len(lengths)) + 1)[rows]
-        return Spans(rows, first - shift, last - shift, kind[first])
+    def spans(self, tags: Integers, lengths: Integers) -> list[Span]:
+        """The spans of N rows, in order. `tags`: tag indices of all rows, concatenated. `lengths`: (N,) units of each
+        row."""
+        prefixes, types, spans = self.prefixes.tolist(), self.type_of.tolist(), list[Span]()
+        for row, numbers in enumerate(np.split(tags, np.cumsum(lengths)[:-1])):
+            start, before = 0, -1
+            for unit, tag in enumerate(numbers.tolist()):
+                if prefixes[tag] == I and before == types[tag]:
+                    spans[-1] = (row, start, unit + 1, before)
+                elif prefixes[tag] == B:
+                    start, before = unit, types[tag]
+                    spans.append((row, start, unit + 1, before))
+                else:
+                    before = -1
+        return spans
 
 
 class Transitions(NamedTuple):

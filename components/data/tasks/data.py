@@ -9,8 +9,6 @@ from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.sparse import coo_array
-from scipy.sparse.csgraph import connected_components
 
 from components.data.formats.textkey import digest_of
 from components.settings.tasks import has
@@ -40,18 +38,20 @@ def units_of(
 
 def _linked(*columns: Sequence[Hashable | None]) -> NDArray[np.int64]:
     """Rows that share a value of a column, directly or through other rows, have the same number; None is no value."""
-    count, values = len(columns[0]), dict[tuple[int, Hashable], int]()
-    pairs = [
-        (row, values.setdefault((number, value), count + len(values)))
-        for number, column in enumerate(columns)
-        for row, value in enumerate(column)
-        if value is not None
-    ]
-    size = count + len(values)
-    rows, nodes = np.asarray(pairs, dtype=np.int64).reshape(-1, 2).T
-    _, parts = connected_components(coo_array((np.ones(len(rows), dtype=np.int8), (rows, nodes)), (size, size)), False)
-    _, first, parts = np.unique(parts[:count], return_index=True, return_inverse=True)
-    return np.asarray(np.argsort(np.argsort(first))[parts], dtype=np.int64)
+    #: Row -> an earlier row that it is linked with, or itself; value of a column -> its first row.
+    earlier, first = list(range(len(columns[0]))), dict[tuple[int, Hashable], int]()
+
+    def first_linked(row: int) -> int:
+        while earlier[row] != row:
+            earlier[row] = row = earlier[earlier[row]]
+        return row
+
+    for number, column in enumerate(columns):
+        for row, value in enumerate(column):
+            if value is not None:
+                least, most = sorted(map(first_linked, (row, first.setdefault((number, value), row))))
+                earlier[most] = least
+    return np.unique(list(map(first_linked, earlier)), return_inverse=True)[1].astype(np.int64)
 
 
 #: The parts of one input: (text,), (first, second), the words of a sentence, (question, context), (prompt, choice ...).

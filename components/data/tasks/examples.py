@@ -24,7 +24,7 @@ from components.data.tasks.budgets import folds_of, numbered, sample_rows
 from components.data.tasks.data import Examples, Fields, Labels, Split
 from components.data.tasks.judged import write_judged
 from components.data.tasks.kinds import find_kind
-from components.data.tasks.results import list_column, read_columns, vectors
+from components.data.tasks.results import read_columns, vectors
 from components.settings.section import Section
 from components.settings.tasks import SPLITS, TaskSource
 
@@ -105,17 +105,8 @@ def examples(job: ExamplesJob, result: Examples | None = None) -> Path:
     short = _reported(key, result, budgets, strata=strata, counted=kind.by_class, source=job.source)
     with writing(job.output, kind=KIND) as draft:
         for name, split in splits.items():
-            table = pa.table(
-                [
-                    pa.array(split.fields, pa.list_(pa.string())),
-                    list_column(split.targets, pa.float64()),
-                    pa.array(split.slices, pa.string()),
-                    pa.array(split.ids, pa.string()),
-                    pa.array(split.groups, pa.string()),
-                    pa.array(split.units, pa.int64()),
-                ],
-                schema=SCHEMA,
-            )
+            columns = (split.fields, split.targets, split.slices, split.ids, split.groups, split.units)
+            table = pa.Table.from_pydict(dict(zip(SCHEMA.names, columns, strict=True)), schema=SCHEMA)
             pq.write_table(table, draft.path / f"{name}.parquet", compression="zstd")
         if result.unlabelled:
             table = pa.table({"fields": pa.array(result.unlabelled, pa.list_(pa.string()))})

@@ -82,7 +82,7 @@ def _table(result: RunResult, name: str, answers: Sequence[Answer], slices: Sequ
     of_run = {"system": result.system, "family": result.family, "start": result.start, "split": name}
     of_run |= {key: result.record[key] for key in ("budget", "seed")}
     columns: dict[str, Any] = {key: [value] * count for key, value in of_run.items()}
-    columns |= {"row": np.arange(count), "answer": list_column(answers, pa.float32()), "slice": slices}
+    columns |= {"row": np.arange(count), "answer": list(answers), "slice": slices}
     return pa.Table.from_pydict(columns, schema=SCHEMA)
 
 
@@ -179,13 +179,6 @@ def read_columns(path: Path, columns: Sequence[str], *, stage: str, filters: Any
     except (OSError, ValueError, KeyError, pa.ArrowException) as error:
         reason = str(error).partition("\n")[0]
         raise ArtifactError(f"{path}: cannot be read ({reason}); run the stage {stage} again") from error
-
-
-def list_column(vectors: Sequence[NDArray[Any]], kind: pa.DataType) -> pa.ListArray:
-    """N vectors of different lengths as a column of lists with values of type `kind`."""
-    offsets = np.cumsum([0, *map(len, vectors)], dtype=np.int32)
-    flat = np.concatenate([*vectors, np.zeros(0)]).astype(kind.to_pandas_dtype())
-    return pa.ListArray.from_arrays(offsets, pa.array(flat, kind))
 
 
 def vectors(column: pa.ChunkedArray) -> list[NDArray[Any]]:

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, runtime_checkable
 import numpy as np
 import torch
 
-from components.core.errors import DataError
-from components.data.scoring import bleu as scoring
+from components.core.errors import DataError, extras
 from components.models.base import Batch, LanguageModel
 from components.models.layers.host import to_device
 from components.models.translation import TranslationModel
@@ -159,7 +158,15 @@ class TranslationSampler(WindowSampler):
 
 
 def bleu(translations: Sequence[str], references: Sequence[str], tokenizer: Tokenizer) -> float:
-    """BLEU in percent of a corpus. Words of scripts without spaces are separated first. Unknown words match nothing."""
+    """BLEU in percent of a corpus (Papineni et al. 2002; Post 2018). Words of scripts without spaces are separated
+    first. Unknown words match nothing.
+
+    Raises:
+        ConfigError: the package sacrebleu is not installed.
+    """
+    with extras():
+        from sacrebleu.metrics import BLEU
+
     spaced = tokenizer.segmentation.spaced
-    whole = [[spaced(text.replace(tokenizer.pieces[UNK], "\ufffd"))] for text in references]
-    return 100 * float(scoring.bleu(scoring.statistics([spaced(text) for text in translations], whole).sum(0)))
+    whole = [spaced(text.replace(tokenizer.pieces[UNK], "\ufffd")) for text in references]
+    return float(BLEU().corpus_score(list(map(spaced, translations)), [whole]).score)

@@ -2,7 +2,6 @@
 
 import json
 import string
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -25,8 +24,8 @@ from components.data.scoring.base import (
 )
 from components.data.tasks.data import Answer, Examples
 from components.data.tasks.kinds import Kind
-from components.data.tasks.reading.records import Origin, Record, filled, label_of, read_all
-from components.data.tasks.reading.splits import Row, Rows, examples_of
+from components.data.tasks.reading.records import Origin, Record, filled, label_of
+from components.data.tasks.reading.splits import Rows
 from components.data.tasks.task_io import TaskIO, WrongValueError, text, texts
 from components.settings.tasks import TaskSource
 
@@ -36,19 +35,16 @@ def read_choices(name: str, source: TaskSource) -> Examples:
 
     Raises:
         DataError: a file is missing or damaged; a text or choice is empty, a row has fewer than two choices, or the
-            label does not identify one of them (file and line); or as `examples_of`.
+            label does not identify one of them (file and line); or as `Rows.examples`.
     """
     columns = source.choices if isinstance(source.choices, list) else [source.choices]
-    rows: Rows = {}
-    counts: Counter[str] = Counter()
-    for split, record in read_all(name, source, [source.text, *columns, source.label], counts):
+    rows = Rows(name, source)
+    for split, record in rows.records([source.text, *columns, source.label]):
         prompt = filled(record.values[0], "the text", source.text, record.origin)
         choices = _choices(record, source)
         label = label_of(record.values[-1], source.label, record.origin)
-        rows.setdefault(split, []).append(
-            Row((prompt, *choices), _right(label, choices, source, record.origin), record.origin)
-        )
-    return examples_of(name, source, rows, labels=[], target=lambda row: (row.target,), counts=counts)
+        rows.add(split, (prompt, *choices), _right(label, choices, source, record.origin), record.origin)
+    return rows.examples(labels=[], target=lambda row: (row.target,))
 
 
 def _choices(record: Record, source: TaskSource) -> list[str]:

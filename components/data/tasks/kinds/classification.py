@@ -3,7 +3,6 @@
 Targets are [index of the label], answers (C,) probabilities.
 """
 
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -29,8 +28,8 @@ from components.data.scoring.base import (
 )
 from components.data.tasks.data import Answer, Examples
 from components.data.tasks.kinds import Kind
-from components.data.tasks.reading.records import label_of, merged_numbers, read_all
-from components.data.tasks.reading.splits import Row, Rows, examples_of, unseen_labels, unusable, with_labels
+from components.data.tasks.reading.records import label_of, merged_numbers
+from components.data.tasks.reading.splits import Rows
 from components.data.tasks.task_io import PAIR_EXAMPLES, TEXT_EXAMPLES, probabilities, texts_io
 from components.settings.tasks import TaskSource
 
@@ -53,50 +52,35 @@ def labelled(name: str, source: TaskSource) -> Examples:
     Raises:
         DataError: a file is missing or damaged, a text or label is empty (file and line), there is only one class, half
             of dev or test has labels that train lacks (file and line), test has no row with the label `outside`, or
-            as `examples_of`.
+            as `Rows.examples`.
     """
-    rows: Rows = {}
-    counts: Counter[str] = Counter()
-    unlabelled: list[Row] = []
-    records = read_all(name, source, [*source.texts, source.label], counts, texts=len(source.texts))
-    for split, fields, label, origin in with_labels(records, source, source.texts, counts, unlabelled):
+    rows = Rows(name, source)
+    for split, fields, label, origin in rows.labelled(source.label):
         target = label_of(label, source.label, origin)
         if target == source.outside:
-            counts["outside_rows" if split == "test" else f"{split}_rows_outside"] += 1
+            rows.counts["outside_rows" if split == "test" else f"{split}_rows_outside"] += 1
             if split != "test":
                 continue
             origin = replace(origin, slice=None)
-        rows.setdefault(split, []).append(Row(fields, target, origin))
+        rows.add(split, fields, target, origin)
     same = merged_numbers(row.target for each in rows.values() for row in each)
-    if same:
-        rows = {
-            split: [replace(row, target=same.get(row.target, row.target)) for row in each]
-            for split, each in rows.items()
-        }
+    for split, each in rows.items() if same else ():
+        rows[split] = [replace(row, target=same.get(row.target, row.target)) for row in each]
     names = sorted({row.target for row in rows.get("train", [])})
     if len(names) < 2:
         only = f"only one class ({names[0]!r})" if names else "no class"
-        raise unusable(name, source, "label", f"holds {only}; a classifier needs two or more")
+        raise rows.unusable("label", f"holds {only}; a classifier needs two or more")
     if len(names) == len(rows["train"]) > FEW:
-        raise unusable(name, source, "label", f"each of the {len(names)} rows has a class of its own")
+        raise rows.unusable("label", f"each of the {len(names)} rows has a class of its own")
     number = {label: index for index, label in enumerate(names)}
     if source.outside is not None:
-        if "outside_rows" not in counts:
+        if "outside_rows" not in rows.counts:
             raise DataError(
                 f"{source.path}: no row of test has the label {source.outside!r}; check data.tasks.{name}.outside"
             )
         number[source.outside] = NO_CLASS
-    number |= dict.fromkeys(unseen_labels(rows, source, set(number), lambda row: (row.target,), counts), UNSEEN)
-    return examples_of(
-        name,
-        source,
-        rows,
-        labels=names,
-        target=lambda row: (number[row.target],),
-        every_label=True,
-        counts=counts,
-        unlabelled=unlabelled,
-    )
+    number |= dict.fromkeys(rows.unseen(set(number), lambda row: (row.target,)), UNSEEN)
+    return rows.examples(labels=names, target=lambda row: (number[row.target],), every_label=True)
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,6 @@ Targets are the indices of a row's labels (possibly none), answers (L,) independ
 probability of at least one half are predicted.
 """
 
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -16,8 +15,8 @@ from scipy import sparse
 from components.data.scoring.base import NO_LABEL, Fields, Floats, Inputs, Judged, Labelled, Vector, Vectors
 from components.data.tasks.data import Answer, Examples, one_hot
 from components.data.tasks.kinds import Kind
-from components.data.tasks.reading.records import are_vectors, filled_all, read_all, row_labels
-from components.data.tasks.reading.splits import Row, Rows, examples_of, unseen_labels, unusable
+from components.data.tasks.reading.records import are_vectors, filled_all, row_labels
+from components.data.tasks.reading.splits import Rows
 from components.data.tasks.task_io import TEXT_EXAMPLES, probabilities, texts_io
 from components.settings.tasks import TaskSource
 
@@ -35,23 +34,20 @@ def read_multilabel(name: str, source: TaskSource) -> Examples:
         DataError: as `classification.labelled`; a column of `labels` holds other values than 0 and 1; no row of
             train has a label.
     """
-    rows: Rows = {}
-    counts: Counter[str] = Counter()
+    rows = Rows(name, source)
     columns = source.labels if source.labels is not None else [source.label]
-    records = list(read_all(name, source, [source.text, *columns], counts))
+    records = list(rows.records([source.text, *columns]))
     vectors = source.labels is None and are_vectors(record.values[1] for _, record in records)
     for split, record in records:
         fields = filled_all(record, (source.text,), ("text",))
         target = row_labels(record.values[1:], source, record.origin, vectors=vectors)
-        rows.setdefault(split, []).append(Row(fields, target, record.origin))
+        rows.add(split, fields, target, record.origin)
     seen = {label for row in rows.get("train", []) for label in row.target}
     if not seen:
-        raise unusable(name, source, "label", "no row has a label")
-    labels = sorted(seen | unseen_labels(rows, source, seen, lambda row: row.target, counts))
+        raise rows.unusable("label", "no row has a label")
+    labels = sorted(seen | rows.unseen(seen, lambda row: row.target))
     number = {label: index for index, label in enumerate(labels)}
-    return examples_of(
-        name, source, rows, labels=labels, target=lambda row: [number[label] for label in row.target], counts=counts
-    )
+    return rows.examples(labels=labels, target=lambda row: [number[label] for label in row.target])
 
 
 def format_labels(fields: Fields, answer: Answer, labels: Sequence[str]) -> dict[str, Any]:

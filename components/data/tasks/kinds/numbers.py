@@ -13,7 +13,6 @@ with the targets x and the answers y: 1 is exact, 0 is the error of the mean, an
 """
 
 import math
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -27,14 +26,8 @@ from components.data.scoring.base import Fields, Floats, Inputs, Judged, Scoring
 from components.data.scoring.intervals import ranks_of
 from components.data.tasks.data import Answer, Examples
 from components.data.tasks.kinds import Kind
-from components.data.tasks.reading.records import (
-    are_thousands,
-    is_blank,
-    is_no_number,
-    number_of,
-    read_all,
-)
-from components.data.tasks.reading.splits import Row, Rows, examples_of, unusable, with_labels
+from components.data.tasks.reading.records import are_thousands, is_blank, is_no_number, number_of
+from components.data.tasks.reading.splits import Row, Rows
 from components.data.tasks.task_io import PAIR_EXAMPLES, TEXT_EXAMPLES, texts_io
 from components.settings.tasks import TaskSource
 
@@ -44,17 +37,14 @@ def read_numbers(name: str, source: TaskSource) -> Examples:
 
     Raises:
         DataError: a text is empty, or a score is not a number (file and line); all scores of train are equal; or as
-            `examples_of`.
+            `Rows.examples`.
     """
-    rows: Rows = {}
-    counts: Counter[str] = Counter()
-    unlabelled: list[Row] = []
-    records = read_all(name, source, [*source.texts, source.score], counts, texts=len(source.texts), nested=False)
+    rows = Rows(name, source)
 
     def lacks(value: Any) -> bool:
         return is_blank(value) or is_no_number(value)
 
-    for split, fields, value, origin in with_labels(records, source, source.texts, counts, unlabelled, lacks=lacks):
+    for split, fields, value, origin in rows.labelled(source.score, lacks=lacks, nested=False):
         if is_blank(value):
             raise DataError(
                 f"the score ({source.score!r}) is missing",
@@ -62,17 +52,15 @@ def read_numbers(name: str, source: TaskSource) -> Examples:
                 key="no_label",
                 do="fill it in, remove the row, or leave such rows out ({key}: drop)",
             )
-        rows.setdefault(split, []).append(Row(fields, value, origin))
+        rows.add(split, fields, value, origin)
     thousands = are_thousands(row.target for of_split in rows.values() for row in of_split)
     for split, of_split in rows.items():
         rows[split] = [replace(row, target=_score(row, source.score, thousands)) for row in of_split]
     if not rows.get("train"):
-        raise unusable(name, source, "score", "no row has a number")
+        raise rows.unusable("score", "no row has a number")
     if len({row.target for row in rows["train"]}) < 2:
-        raise unusable(name, source, "score", f"all scores are {rows['train'][0].target:g}")
-    return examples_of(
-        name, source, rows, labels=[], target=lambda row: (row.target,), counts=counts, unlabelled=unlabelled
-    )
+        raise rows.unusable("score", f"all scores are {rows['train'][0].target:g}")
+    return rows.examples(labels=[], target=lambda row: (row.target,))
 
 
 def _score(row: Row, column: str, thousands: bool) -> float:

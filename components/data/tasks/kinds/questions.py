@@ -35,8 +35,8 @@ from components.data.formats.textkey import text_key
 from components.data.scoring.base import Classes, Fields, Floats, Inputs, Judged, Scoring, Vector, Vectors, ratio
 from components.data.tasks.data import Answer, Examples
 from components.data.tasks.kinds import Kind
-from components.data.tasks.reading.records import Origin, filled, read_all
-from components.data.tasks.reading.splits import Row, Rows, examples_of, train_of
+from components.data.tasks.reading.records import Origin, filled
+from components.data.tasks.reading.splits import Rows
 from components.data.tasks.task_io import texts_io
 from components.settings.tasks import TaskSource
 
@@ -51,14 +51,14 @@ def read_questions(name: str, source: TaskSource) -> Examples:
     Raises:
         DataError: a file is missing or has another layout; a question or context is empty; `wrong_spans` is `refuse`
             and the answers of more than `MOST_BAD` of the questions do not match their contexts (id of the first, and
-            their number); no question of train has an answer; or as `examples_of`.
+            their number); no question of train has an answer; or as `Rows.examples`.
     """
-    rows: Rows = {}
+    rows = Rows(name, source)
     wrong: list[str] = []
-    asked = 0
-    counts = Counter({"wrong_spans": 0, "unanswerable": 0})
+    asked, counts = 0, rows.counts
+    counts.update({"wrong_spans": 0, "unanswerable": 0})
     columns = [source.question, source.context, source.answers]
-    for split, record in read_all(name, source, columns, counts, texts=2):
+    for split, record in rows.records(columns, texts=2):
         origin = record.origin
         for value, what, column in zip(record.values, ("question", "context"), columns, strict=False):
             # Invisible characters are no part of an answer.
@@ -74,7 +74,7 @@ def read_questions(name: str, source: TaskSource) -> Examples:
         if bad and (source.wrong_spans == "drop" or not spans):
             continue
         counts["unanswerable"] += not spans
-        rows.setdefault(split, []).append(Row((question, context), spans, origin, joined=text_key(context)))
+        rows.add(split, (question, context), spans, origin, "", text_key(context))
     if len(wrong) > MOST_BAD * asked and source.wrong_spans == "refuse":
         raise DataError(
             f"{wrong[0]}; {counts['wrong_spans']} answer(s) of {len(wrong)} question(s) do not match their context: "
@@ -84,15 +84,8 @@ def read_questions(name: str, source: TaskSource) -> Examples:
         if source.files(split) and not rows.get(split):
             raise DataError(f"{source.path}/{' + '.join(source.files(split))}: holds no question that can be used")
     if not any(row.target for row in rows["train"]):
-        raise DataError(f"{train_of(source)}: no question has an answer")
-    return examples_of(
-        name,
-        source,
-        rows,
-        labels=[],
-        target=lambda row: [offset for span in row.target for offset in span],
-        counts=counts,
-    )
+        raise DataError(f"{rows.files_of_train}: no question has an answer")
+    return rows.examples(labels=[], target=lambda row: [offset for span in row.target for offset in span])
 
 
 def _answers(value: Any, column: str, origin: Origin, where: str) -> list[tuple[int, str]]:

@@ -22,11 +22,11 @@ from components.data.formats.tables import as_text
 from components.data.formats.textkey import text_key
 from components.data.formats.words import OUTSIDE, TagError, convert, inventory, repaired
 from components.data.scoring.base import NO_LABEL, Fields, Floats, Inputs, Judged, Scoring, Vector, Vectors, ratio
-from components.data.scoring.spans import Integers, Spans, Tags, read_tags
+from components.data.scoring.spans import Integers, Tags, read_tags
 from components.data.tasks.data import Answer, Examples
 from components.data.tasks.kinds import Kind
 from components.data.tasks.reading.records import Origin, Position, SplitFile, read_records, split_files
-from components.data.tasks.reading.splits import Row, Rows, examples_of, unseen_labels, unusable
+from components.data.tasks.reading.splits import Row, Rows
 from components.data.tasks.task_io import TaskIO, texts
 from components.settings.formats import FORMATS
 from components.settings.tasks import WHOLE_FILE, TaskSource
@@ -54,33 +54,30 @@ def read_tagging(name: str, source: TaskSource) -> Examples:
     Raises:
         DataError: a file is missing or damaged, a tag violates the scheme (file and line), the numbers of words and
             tags differ, a word is empty, a sentence has more than `MOST_WORDS` words, types or tags of half of
-            the sentences of dev or test do not occur in train, or as `examples_of`.
+            the sentences of dev or test do not occur in train, or as `Rows.examples`.
     """
-    rows: Rows = {}
-    counts: Counter[str] = Counter()
+    rows = Rows(name, source)
     for file in split_files(source):
-        for sentence in _sentences(file, counts):
+        for sentence in _sentences(file, rows.counts):
             _check(sentence)
             origin, words = sentence.origin, tuple(sentence.words)
             if source.document == WHOLE_FILE:
                 origin = replace(origin, document=WHOLE_FILE)
-            tags = _learned(sentence, source, counts, file.split)
-            rows.setdefault(file.split, []).append(Row(words, tags, origin, text_key(" ".join(words))))
+            tags = _learned(sentence, source, rows.counts, file.split)
+            rows.add(file.split, words, tags, origin, text_key(" ".join(words)))
     seen = {_kind(tag, source) for row in rows["train"] for tag in row.target} - {None}
     if len(seen) < (2 if source.scheme == "none" else 1):
         what = "only one tag" if source.scheme == "none" else "no span"
-        raise unusable(name, source, "tags", f"holds {what}")
+        raise rows.unusable("tags", f"holds {what}")
     kinds = {str(kind) for kind in seen}
 
     def kinds_in(row: Row) -> list[str]:
         return [str(kind) for tag in row.target if (kind := _kind(tag, source))]
 
-    kinds |= unseen_labels(rows, source, kinds, kinds_in, counts)
+    kinds |= rows.unseen(kinds, kinds_in)
     labels = sorted(kinds) if source.scheme == "none" else inventory(kinds, "bio")
     number = {label: index for index, label in enumerate(labels)}
-    return examples_of(
-        name, source, rows, labels=labels, target=lambda row: [number[tag] for tag in row.target], counts=counts
-    )
+    return rows.examples(labels=labels, target=lambda row: [number[tag] for tag in row.target])
 
 
 def _check(sentence: _Tagged) -> None:
@@ -160,10 +157,9 @@ def format_tags(fields: Fields, answer: Answer, labels: Sequence[str]) -> dict[s
     """One tag per word, and the spans that the tags mark."""
     numbers = answer.astype(np.int64)
     tags = read_tags(labels)
-    result = tags.spans(numbers, np.asarray([len(numbers)])) if tags.types else None
     spans = [
-        {"start": int(start), "end": int(end), "type": tags.types[kind], "text": " ".join(fields[start:end])}
-        for start, end, kind in (zip(result.starts, result.ends, result.types, strict=True) if result else ())
+        {"start": start, "end": end, "type": tags.types[kind], "text": " ".join(fields[start:end])}
+        for _, start, end, kind in tags.spans(numbers, np.asarray([len(numbers)]))
     ]
     names = [labels[number] for number in numbers]
     return {"prediction": " ".join(names), "tags": names, "spans": spans}
@@ -230,14 +226,13 @@ class Tagging(Scoring):
         count, c = len(lengths), len(self.class_names)
         of_unit = np.repeat(np.arange(count), lengths)
         right = truth == guess
-        if not self.tags.types:
-            hits, guesses, truths = (of_unit[right], guess[right]), (of_unit, guess), (of_unit, truth)
-        else:
+        #: Row and class of the true positives, predictions and targets.
+        items: list[tuple[Integers, ...]] = [(of_unit[right], guess[right]), (of_unit, guess), (of_unit, truth)]
+        if self.tags.types:
             true, guessed = self.tags.spans(truth, lengths), self.tags.spans(guess, lengths)
-            same = np.isin(_keys(guessed, lengths, types=c), _keys(true, lengths, types=c))
-            hits = (guessed.rows[same], guessed.types[same])
-            guesses, truths = (guessed.rows, guessed.types), (true.rows, true.types)
-        cells = [(rows, block * c + kinds) for block, (rows, kinds) in enumerate((hits, guesses, truths))]
+            spans = ([*{*true} & {*guessed}], guessed, true)
+            items = [tuple(np.asarray(each, dtype=np.int64).reshape(-1, 4)[:, [0, 3]].T) for each in spans]
+        cells = [(rows, block * c + kinds) for block, (rows, kinds) in enumerate(items)]
         cells += [(of_unit[right], np.full(int(right.sum()), 3 * c)), (of_unit, np.full(len(of_unit), 3 * c + 1))]
         rows, columns = (np.concatenate(part) for part in zip(*cells, strict=True))
         return sparse.csr_array((np.ones(len(rows)), (rows, columns)), shape=(count, self.width))
@@ -260,13 +255,6 @@ class Tagging(Scoring):
 
 def _joined(values: Vectors) -> Integers:
     return np.concatenate([np.zeros(0), *values]).astype(np.int64)
-
-
-def _keys(spans: Spans, lengths: Integers, *, types: int) -> Integers:
-    """(S,) keys of spans in N rows; equal if and only if row, ends and type are equal."""
-    longest = int(lengths.max(initial=0)) + 1
-    position = (np.cumsum(lengths) - lengths)[spans.rows] + spans.starts
-    return (position * longest + spans.ends - spans.starts) * types + spans.types
 
 
 KIND = Kind(

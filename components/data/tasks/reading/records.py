@@ -100,15 +100,8 @@ def split_files(source: TaskSource, *, task: str = "") -> Iterator[SplitFile]:
 
 
 def layout_of(source: TaskSource, member: str, *, nested: bool) -> Layout:
-    return Layout(
-        header=source.header,
-        delimiter=source.delimiter,
-        quotes=source.quotes,
-        encoding=source.encoding,
-        member=member,
-        nested=nested,
-        tagged=has(source.kind, "words"),
-    )
+    dialect = source.model_dump(include={"header", "delimiter", "quotes", "encoding"})
+    return Layout(**dialect, member=member, nested=nested, tagged=has(source.kind, "words"))
 
 
 def read_all(
