@@ -71,7 +71,8 @@ class BytePairTokenizer(_Merging):
     `encode_with_offsets` include the leading space of a word; all pieces of one character have its span. `marks`:
     whether combining marks are part of words, as Thai, Arabic and Hindi need; GPT-2 and RoBERTa treat them as
     punctuation. `added`: published pieces that are cut out of a text before it is split into words, such as runs of
-    spaces; `composed`: text is composed first (Unicode, NFC), and `decode` returns it so."""
+    spaces; `composed`: text is composed first (Unicode, NFC), and `decode` returns it so; `digits`: each digit is a
+    word, without the space before it."""
 
     kind = "bpe"
     separator = SEPARATOR
@@ -86,18 +87,20 @@ class BytePairTokenizer(_Merging):
         marks: bool = True,
         added: Sequence[str] = (),
         composed: bool = False,
+        digits: bool = False,
         frequencies: NDArray[np.int64] | None = None,
     ) -> None:
         super().__init__(pieces, segmentation=segmentation, frequencies=frequencies)
         self.merges = [(left, right) for left, right in merges]
-        self.marks, self.added, self.composed = marks, list(added), composed
+        self.marks, self.added, self.composed, self.digits = marks, list(added), composed, digits
         vocabulary = {piece: index for index, piece in enumerate(self.pieces)}
         self.backend = Backend(_merging(vocabulary, self.merges))
-        self.backend.pre_tokenizer = pre_tokenizer(marks=marks, segmentation=segmentation)
+        self.backend.pre_tokenizer = pre_tokenizer(marks=marks, segmentation=segmentation, digits=digits)
         self.backend.add_tokens([AddedToken(piece) for piece in self.added])
         if composed:
             self.backend.normalizer = normalizers.NFC()
         cut = _cut_single if self.added else _cut if segmentation.name == "none" else _cut_segmented
+        cut = _cut_letters if digits else cut
         self._distinct = DistinctWordEncoder(self._encode_words, cut=cut, stripped=False)
 
     def after_prompt(self, prompt: str) -> list[int]:
@@ -119,7 +122,7 @@ class BytePairTokenizer(_Merging):
         return piece.encode() if plain else bytes(_BYTE[character] for character in piece)
 
     def _settings(self) -> dict[str, Any]:
-        published = {"added": self.added, "composed": self.composed}
+        published = {"added": self.added, "composed": self.composed, "digits": self.digits}
         return {"marks": self.marks} | {name: value for name, value in published.items() if value}
 
     @classmethod
@@ -194,13 +197,14 @@ def train_bpe(texts: Sequence[str], *, settings: BytePairSettings, segmentation:
     return BytePairTokenizer(pieces, merges=learned["merges"], segmentation=segmentation)
 
 
-def pre_tokenizer(*, marks: bool, segmentation: Segmentation) -> pre_tokenizers.PreTokenizer:
+def pre_tokenizer(*, marks: bool, segmentation: Segmentation, digits: bool = False) -> pre_tokenizers.PreTokenizer:
     """The pre-tokenizer of a byte-level BPE vocabulary; arguments as in `BytePairTokenizer`."""
     pattern = Regex(PATTERN.format(r"\p{L}\p{M}" if marks else r"\p{L}"))
     segments = [] if segmentation.name == "none" else [pre_tokenizers.Split(SEPARATOR, "removed")]
     return pre_tokenizers.Sequence(
         [
             *segments,
+            *([pre_tokenizers.Digits(individual_digits=True)] if digits else []),
             pre_tokenizers.Split(pattern, "isolated"),
             pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
         ]
@@ -210,22 +214,33 @@ def pre_tokenizer(*, marks: bool, segmentation: Segmentation) -> pre_tokenizers.
 def _cut(data: Bytes, ends: NDArray[np.int32]) -> NDArray[np.int64]:
     # A part always begins at a space before another character. Splitting there changes no match: the pattern has no
     # look-behind, and looks ahead from white space only.
-    return starts_of_texts_too(_begins(data), ends)
+    return starts_of_texts_too(_begins(data, ends), ends)
 
 
 def _cut_single(data: Bytes, ends: NDArray[np.int32]) -> NDArray[np.int64]:
     """`_cut`, but not in a run of spaces, which may be one piece."""
-    start = _begins(data)
+    start = _begins(data, ends)
+    start[1:] &= data[:-1] != ord(" ")
+    return starts_of_texts_too(start, ends)
+
+
+def _cut_letters(data: Bytes, ends: NDArray[np.int32]) -> NDArray[np.int64]:
+    """`_cut` before ASCII letters only: the white space before a digit is one part."""
+    start = _begins(data, ends)
+    start[:-1] &= ((data[1:] | 32) >= ord("a")) & ((data[1:] | 32) <= ord("z"))
     start[1:] &= data[:-1] != ord(" ")
     return starts_of_texts_too(start, ends)
 
 
 def _cut_segmented(data: Bytes, ends: NDArray[np.int32]) -> NDArray[np.int64]:
     """`_cut`, and a split before each SEPARATOR (EF B7 90), which no part crosses."""
-    start = _begins(data)
+    start = _begins(data, ends)
     start[:-2] |= (data[:-2] == 0xEF) & (data[1:-1] == 0xB7) & (data[2:] == 0x90)
     return starts_of_texts_too(start, ends)
 
 
-def _begins(data: Bytes) -> NDArray[np.bool_]:
-    return np.append((data[:-1] == ord(" ")) & _BEGINS_WORD[data[1:]], False)
+def _begins(data: Bytes, ends: NDArray[np.int32]) -> NDArray[np.bool_]:
+    begins = np.append((data[:-1] == ord(" ")) & _BEGINS_WORD[data[1:]], False)
+    # The last character of a text begins no word of the next one.
+    begins[ends - 1] = False
+    return begins

@@ -33,6 +33,8 @@ NAMES: Final[tuple[tuple[str, tuple[str, ...], tuple[str, ...]], ...]] = (
     ("[PAD]", ("pad_token",), ("[PAD]", "<pad>")),
     ("[UNK]", ("unk_token",), ("[UNK]", "<unk>")),
 )
+#: The pre-tokenizer that separates digits, in the notation of the library.
+DIGITS: Final = {"type": "Digits", "individual_digits": True}
 #: Files that belong to the digest of a published tokenizer; spiece.model only beside tokenizer.json.
 FILES: Final = (
     "tokenizer.json", "vocab.txt", "vocab.json", "merges.txt", "spiece.model", "tokenizer_config.json",
@@ -144,6 +146,9 @@ def _from_library(path: Path, settings: Mapping[str, Any]) -> Vocabulary:
             if model.get("end_of_word_suffix") == WORD_END and (cutter or {}).get("type") == "BertPreTokenizer":
                 words = _bert_words(path, normalizer or {})
                 return _pairs(path, vocabulary, merges, settings, words=words)
+            parts = (cutter or {}).get("pretokenizers", [])
+            if digits := parts[:1] == [DIGITS]:
+                cutter = {"pretokenizers": parts[1:]}
             marks = _marks(cutter)
             added = content.get("added_tokens", [])
             ordinary = [entry for entry in added if not entry.get("special")]
@@ -155,9 +160,10 @@ def _from_library(path: Path, settings: Mapping[str, Any]) -> Vocabulary:
             published: dict[str, Any] = {
                 "added": [entry["content"] for entry in ordinary],
                 "composed": normalizer is not None,
+                "digits": digits,
             }
             return _pairs(path, vocabulary, merges, settings, marks=marks, **published)
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
+    except (KeyError, IndexError, TypeError, ValueError, AttributeError) as error:
         raise ArtifactError(f"{path}: damaged ({error!r}); fetch it again") from error
     raise ArtifactError(f"{path}: vocabulary of type {kind!r}; WordPiece, BPE and Unigram are supported")
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tokenizers import Tokenizer as Backend
+from tokenizers import pre_tokenizers
 from transformers import GPT2TokenizerFast
 
 from components.core.errors import DataError
@@ -30,6 +32,28 @@ PLAIN, SEGMENTED = (learn(ENGLISH + THAI, "bpe", segmenter=name, vocabulary=290)
 
 #: Of the same pieces, without marks in words.
 GPT2 = make_tokenizer("bpe", PLAIN.pieces[5:], merges=PLAIN.merges, marks=False)
+
+
+#: Runs of white space are pieces, and each digit is a word.
+DIGITS = make_tokenizer(
+    "bpe",
+    [*PLAIN.pieces[5:], "ĠĠ", "ĊĠ", "ĠĠĠ", "Ġ1", "11"],
+    merges=[*PLAIN.merges, ("Ġ", "Ġ"), ("Ċ", "Ġ"), ("ĠĠ", "Ġ"), ("Ġ", "1"), ("1", "1")],
+    marks=False,
+    digits=True,
+)
+LIBRARY = Backend.from_str(DIGITS.backend.to_str())
+LIBRARY.pre_tokenizer = pre_tokenizers.Sequence(
+    [pre_tokenizers.Digits(individual_digits=True), pre_tokenizers.ByteLevel(add_prefix_space=False)]
+)
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.lists(texts.map(lambda text: text.replace("0", "11")), max_size=4))
+def test_digits_are_words_of_their_own(many):
+    expected = [encoding.ids for encoding in LIBRARY.encode_batch(many)]
+    assert [ids.tolist() for ids in DIGITS.encode_batch(many)] == expected
+    assert cut(DIGITS, "a  11") == ["a", "ĠĠ", "1", "1"]
 
 
 def cut(tokenizer: BytePairTokenizer, text: str) -> list[str]:

@@ -9,6 +9,8 @@ from typing import Any
 
 import pytest
 import torch
+from tokenizers import Tokenizer as Backend
+from tokenizers import models, pre_tokenizers
 from transformers import (
     AutoConfig,
     AutoModelForCausalLM,
@@ -159,6 +161,17 @@ def write_tokenizer(family: str, folder: Path) -> int:
         (folder / "vocab.json").write_text(json.dumps({name: index for index, name in enumerate(words)}))
         merges = "\n".join(map(" ".join, pairs))
         (folder / "merges.txt").write_text(f"#version: 0.2\n{merges}\n", encoding="utf-8")
+        if family == "llama":
+            # As SmolLM has it.
+            backend = Backend(models.BPE.from_file(str(folder / "vocab.json"), str(folder / "merges.txt")))
+            digits, level = (
+                pre_tokenizers.Digits(individual_digits=True),
+                pre_tokenizers.ByteLevel(add_prefix_space=False),
+            )
+            backend.pre_tokenizer = pre_tokenizers.Sequence([digits, level])
+            backend.add_special_tokens(["<|endoftext|>"])
+            backend.save(str(folder / "tokenizer.json"))
+            config = {"tokenizer_class": "PreTrainedTokenizerFast", "eos_token": "<|endoftext|>"}
     else:
         special, named = {
             "albert": (["<pad>", "<unk>", "[CLS]", "[SEP]", "[MASK]"], ("[CLS]", "[SEP]", "[MASK]")),
