@@ -278,8 +278,8 @@ class _Work:
             names, places = facts.labels, self.task.places
             rows = spaced(len(train), ANSWERED)
             texts = [parts if len(parts) > 1 else parts[0] for parts in (train.fields[row] for row in rows)]
-            own = contradicted(names, train.take(rows), model.answers(texts), [places[row] for row in rows])
-            report.notes.extend([*inseparable(names, train, choice.answers, places), *own])
+            contrary = contradicted(names, train.take(rows), model.answers(texts), [places[row] for row in rows])
+            report.notes.extend([*inseparable(names, train, choice.answers, places), *contrary])
         model.save(self.folder / CHOSEN, overwrite=True)
         return model
 

@@ -242,7 +242,7 @@ class Contest:
         passed: list[str] = []
         for version in sorted(candidates, key=lambda version: ahead and version != challenger):
             is_challenger, named = version == challenger, f"{version.label} ({version.system})"
-            reason, of_words, own = self.refusal(version), _of_words(version), decision
+            reason, of_words, judged = self.refusal(version), _of_words(version), decision
             # The decision on the challenger answers the question already if its opponent is this system.
             if not reason and version in cheaper and decision.rival != version.system:
                 better = self.judge(challenger, rival=version.system)
@@ -250,10 +250,10 @@ class Contest:
                     best = f"{challenger.label} ({challenger.system})"
                     reason = f"{best} is better than {named}: {better.reasons[0]}"
             if not reason:
-                own = decision if is_challenger or of_words else self.judge(version)
+                judged = decision if is_challenger or of_words else self.judge(version)
                 # A words model as challenger was compared with the constant prediction.
-                if is_challenger if of_words else not own.may_be_as_good:
-                    reason = f"{named} is not the first champion: {own.reasons[0]}"
+                if is_challenger if of_words else not judged.may_be_as_good:
+                    reason = f"{named} is not the first champion: {judged.reasons[0]}"
             if reason:
                 # The decision has the reasons of the challenger.
                 passed += [] if is_challenger else [reason]

@@ -350,8 +350,8 @@ class Settings:
             self.fill("run.out", "artifacts", "the default")
             return
         name, record = re.sub(r"[^A-Za-z0-9_.-]+", "-", folder.name), (folder.relative_to(root) / RECORD).as_posix()
-        own = {"run.out": f"artifacts/{folder.name}", "registry.prefix": f"headstart-{name}"}
-        for key, value in {**own, "registry.production": False, "checks.record": record}.items():
+        of_folder = {"run.out": f"artifacts/{folder.name}", "registry.prefix": f"headstart-{name}"}
+        for key, value in {**of_folder, "registry.production": False, "checks.record": record}.items():
             self.fill(key, value, "the folder of the settings file")
 
     def _tasks(self, root: Path) -> None:

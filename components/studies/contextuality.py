@@ -82,8 +82,8 @@ def contextuality(
         values, named = list[dict[str, Floats]](), {"encoder": name}
         for layer, vectors_MD in enumerate(vectors):
             # One value for each random occurrence, and for each word.
-            cone, own = likeness(vectors_MD[random]), np.asarray([likeness(vectors_MD[of]).mean() for of in words])
-            of = {"anisotropy": cone, "self-similarity": own, "self-similarity, adjusted": own - cone.mean()}
+            cone, similar = likeness(vectors_MD[random]), np.asarray([likeness(vectors_MD[of]).mean() for of in words])
+            of = {"anisotropy": cone, "self-similarity": similar, "self-similarity, adjusted": similar - cone.mean()}
             layers.append(named | {"layer": layer} | {key: over(each) for key, each in of.items()})
             values.append(of)
         change = {key: over(values[-1][key] - first) for key, first in values[0].items()}

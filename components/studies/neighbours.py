@@ -57,7 +57,7 @@ def measure(outputs: Outputs, *, encoder: str = "", words: str = "", count: int 
         frequent = frequent_words(loaded.tokenizer)
         asked = [word for word in map(str.strip, words.split(",")) if word] or frequent[-CHOSEN:]
         for word, of in near(loaded, asked, count=count).items():
-            rows.append({"encoder": name, "word": word, "nearest": ", ".join(f"{one} {c:.2f}" for one, c in of)})
+            rows.append({"encoder": name, "word": word, "nearest": ", ".join(f"{near} {c:.2f}" for near, c in of)})
         if tagged:
             compared = near(loaded, [word for word in frequent if word in tagged], count=count)
             names = {word: [of for of, _ in entries] for word, entries in compared.items()}

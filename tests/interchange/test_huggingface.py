@@ -169,10 +169,11 @@ def test_an_untied_output_layer_is_an_error():
         ("gpt", {"afn": "relu"}, "afn is 'relu', only 'gelu' is supported"),
         ("gpt2", {"n_inner": 20}, "n_inner is 20, only None or 64 is supported"),
         ("gpt2", {"model_type": "llama"}, "model_type is 'llama', only 'gpt2' or 'openai-gpt' is supported"),
-        ("llama", {"rope_scaling": {"factor": 2}}, "rope_scaling is {'factor': 2}, only None is supported"),
+        ("llama", {"rope_scaling": {"type": "dynamic"}}, "rope_type is 'dynamic', only 'default' is supported"),
         ("llama", {"rope_parameters": {"rope_type": "linear"}}, "rope_type is 'linear', only 'default' is supported"),
         ("llama", {"head_dim": 8}, "head_dim is 8, only None or 4 is supported"),
-        ("llama", {"num_key_value_heads": 3}, "num_key_value_heads is 3, no divisor of 4 heads"),
+        ("llama", {"num_key_value_heads": 3}, "num_attention_heads 4 and num_key_value_heads 3 are no multiples of"),
+        ("llama", {"hidden_size": 18}, "hidden_size 18, num_attention_heads 4 and num_key_value_heads 4 are no"),
         ("xlnet", {"attn_type": "uni"}, "attn_type is 'uni', only 'bi' is supported"),
         ("xlnet", {"d_head": 8}, "d_head is 8, only None or 4 is supported"),
         (

@@ -123,12 +123,12 @@ def read_annotated(file: Rows) -> Numbered:
             rows[number] = dict.fromkeys(asked or ()) | dict(record.data) | values
     names = dict.fromkeys(name for row in rows.values() for name in row)
     if asked and records:
-        known = dict.fromkeys(name for each in records.values() for name in (*each.data, *each.chosen))
+        present = dict.fromkeys(name for each in records.values() for name in (*each.data, *each.chosen))
         # A control without an annotation in any record is no column.
-        if absent := [name for name in asked if not tagged and name not in known and name != LABEL]:
-            what = f"no column or control {absent[0]!r}{nearest(absent[0], map(str, known))}"
+        if absent := [name for name in asked if not tagged and name not in present and name != LABEL]:
+            what = f"no column or control {absent[0]!r}{nearest(absent[0], map(str, present))}"
             raise DataError(what, where=file.at(next(iter(records))), key="params.yaml", do="name it in {key}")
-        names = known | dict.fromkeys([LABEL, *asked])
+        names = present | dict.fromkeys([LABEL, *asked])
     file.names = [*names]
     yield from rows.items()
 

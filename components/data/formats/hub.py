@@ -134,10 +134,10 @@ def write_hub(path: Path, rows: Iterable[PredictedRow], *, model: str) -> None:
         tokens = [row.text[start:end] for start, end in row.tokens]
         return {"text": row.text, "tokens": tokens, column: given, "score": row.score}
 
-    own = pa.Table.from_pylist(list(map(values, entries)), pa.schema(types))
+    listed = pa.Table.from_pylist(list(map(values, entries)), pa.schema(types))
     others = dict.fromkeys(name for row in entries for name in row.row if name not in types)
     columns = {name: pa.array([row.row.get(name) for row in entries]) for name in others}
-    table = pa.table(columns | dict(zip(own.column_names, own.columns, strict=True)))
+    table = pa.table(columns | dict(zip(listed.column_names, listed.columns, strict=True)))
     # `load_dataset` takes features only if they describe every column.
     features = {field.name: _feature(field.type) for field in table.schema}
     label: dict[str, Any] = {"names": names, "_type": "ClassLabel"}
@@ -160,8 +160,8 @@ def _feature(kind: pa.DataType) -> dict[str, Any] | None:
         inner = None if pa.types.is_list(kind.value_type) else _feature(kind.value_type)
         return None if inner is None else _listed(inner)
     name = {"double": "float64", "float": "float32"}.get(str(kind), str(kind))
-    known = pa.types.is_primitive(kind) or pa.types.is_string(kind)
-    return {"dtype": name, "_type": "Value"} if known else None
+    plain = pa.types.is_primitive(kind) or pa.types.is_string(kind)
+    return {"dtype": name, "_type": "Value"} if plain else None
 
 
 #: Format -> writer of predictions.

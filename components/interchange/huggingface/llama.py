@@ -45,7 +45,6 @@ KEYS: Final = Keys(
     activation=("hidden_act", "silu"),
     only="silu",
     fixed={"tie_word_embeddings": True, "attention_bias": False, "mlp_bias": False},
-    required={"rope_scaling": None},
 )
 _LAYER: Final = "model.layers.{layer}"
 RULES: Final[list[Rule]] = [
@@ -72,21 +71,23 @@ def to_huggingface(model: Llama) -> tuple[dict[str, Any], Tensors]:
 
 def from_huggingface(config: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> Restored:
     # transformers writes the angles in one object from version 5 on.
-    angles = config.get("rope_parameters") or {}
-    if (form := angles.get("rope_type", "default")) != "default":
+    angles = config.get("rope_parameters") or config.get("rope_scaling") or {}
+    if (form := angles.get("rope_type", angles.get("type", "default"))) != "default":
         raise ArtifactError(f"config.json: rope_type is {form!r}, only 'default' is supported")
     reader = Reader({**config, **{key: value for key, value in angles.items() if key == "rope_theta"}}, KEYS)
     settings = reader.read()
-    reader.require("head_dim", None, settings["width"] // settings["heads"])
-    groups = config.get("num_key_value_heads") or settings["heads"]
-    if settings["heads"] % groups:
-        reader.problems.append(f"num_key_value_heads is {groups!r}, no divisor of {settings['heads']} heads")
+    width, heads = settings["width"], settings["heads"]
+    reader.require("head_dim", None, width // heads)
+    groups = config.get("num_key_value_heads") or heads
+    if width % heads or heads % groups:
+        sizes = f"hidden_size {width}, num_attention_heads {heads} and num_key_value_heads {groups}"
+        reader.problems.append(f"{sizes} are no multiples of one another")
     reader.check()
-    times, size = settings["heads"] // groups, settings["width"] // settings["heads"]
+    times, size = heads // groups, width // heads
     shared = tuple(f".{part[0]}_proj.weight" for part in PARTS[1:])
     spread = {
         name: tensor.unflatten(0, (-1, size)).repeat_interleave(times, 0).flatten(0, 1)
-        if name.endswith(shared)
+        if name.endswith(shared) and not len(tensor) % size
         else tensor
         for name, tensor in tensors.items()
     }

@@ -322,7 +322,7 @@ def _finished(trained: Trained, attempts: Sequence[Attempt]) -> Trained:
     return replace(trained, answers=answers, record=record, temperature=temperature, part=part)
 
 
-def with_words(fit: Fit, rows: Rows, own: Answers) -> tuple[Answers, WordsPart | None, dict[str, Any]]:
+def with_words(fit: Fit, rows: Rows, encoders: Answers) -> tuple[Answers, WordsPart | None, dict[str, Any]]:
     """The mean of the answers of a finished training and of the chosen words model of the stage `baseline` for the same
     rows, if `words` is `auto`. The weight is chosen on the rows of the training's other choices, and scored without the
     row's fold. A kind without probabilities of labels has no words.
@@ -332,7 +332,7 @@ def with_words(fit: Fit, rows: Rows, own: Answers) -> tuple[Answers, WordsPart |
     """
     facts, baselines = fit.facts, fit.job.baselines
     if fit.settings.words == "none" or baselines is None or not (systems := probable(facts.kind)):
-        return own, None, {}
+        return encoders, None, {}
     judged = rows.judged[0]
     stored = {split: read_answers(baselines, split) for split in (judged, "test")}
     keys = [key for name in systems if (key := (name, fit.budget, fit.seed)) in stored[judged]]
@@ -341,7 +341,7 @@ def with_words(fit: Fit, rows: Rows, own: Answers) -> tuple[Answers, WordsPart |
     of_words = {judged: words.answers, "test": stored["test"][chosen]}
 
     def mixed(split: str, weight: float) -> list[Answer]:
-        return list(mean(np.stack(own[split]), np.stack(of_words[split]), weight)) if weight else own[split]
+        return list(mean(np.stack(encoders[split]), np.stack(of_words[split]), weight)) if weight else encoders[split]
 
     choice = choose_of(rows, [mixed(judged, weight) for weight in WEIGHTS])
     weight = WEIGHTS[choice.index]

@@ -131,7 +131,7 @@ def fits_of(
     paths: dict[str, Any] = {name: value.absolute() for name, value in job if isinstance(value, Path)}
     for name in ("labelled", "teachers"):
         paths[name] = {key: path.absolute() for key, path in getattr(job, name).items()}
-    own = job.model_copy(update=paths | {"settings": settings, "cluster": places})
+    placed = job.model_copy(update=paths | {"settings": settings, "cluster": places})
     inputs: dict[str, Any] = {
         "version": 2,  # of the content of a checkpoint
         "settings": settings.model_dump(mode="json", exclude={"frozen", "words"}),  # of the finished training
@@ -150,7 +150,7 @@ def fits_of(
         ],
     }
     for budget, seed in runs or [(budget, seed) for budget in reversed(facts.budgets) for seed in facts.seeds]:
-        yield Fit(own, budget, seed, precision, f"finetune-{fingerprint(**inputs, budget=budget, seed=seed)}")
+        yield Fit(placed, budget, seed, precision, f"finetune-{fingerprint(**inputs, budget=budget, seed=seed)}")
 
 
 # -- results and stored models ---------------------------------------------------------------------------------------

@@ -169,4 +169,4 @@ def bleu(translations: Sequence[str], references: Sequence[str], tokenizer: Toke
 
     spaced = tokenizer.segmentation.spaced
     whole = [spaced(text.replace(tokenizer.pieces[UNK], "\ufffd")) for text in references]
-    return float(BLEU().corpus_score(list(map(spaced, translations)), [whole]).score)
+    return float(BLEU(force=True).corpus_score(list(map(spaced, translations)), [whole]).score)
