@@ -79,8 +79,9 @@ def import_encoder(
     """Convert a published model and write the encoder directory `output`; returns the log of the mapping.
 
     Args:
-        source: the name of a model of the hub; a Hugging Face folder (`MODEL_TYPES`), a folder of flair's models, a fastai weight file
-            (.pth), ELMo's weights (.hdf5), or word vectors (.txt, .vec, .gz; .bin of word2vec or fastText).
+        source: the name of a model of the hub; a Hugging Face folder (`MODEL_TYPES`), a folder of flair's models, a
+            fastai weight file (.pth), ELMo's weights (.hdf5), or word vectors (.txt, .vec, .gz; .bin of word2vec or
+            fastText).
         family: of the result; None: from config.json, `ulmfit` for .pth, `elmo` for .hdf5, `word2vec` for vectors.
         vocabulary: .json, of a fastai file; None: `itos.json` in the same folder.
 

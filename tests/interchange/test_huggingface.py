@@ -157,7 +157,7 @@ def test_an_untied_output_layer_is_an_error():
 @pytest.mark.parametrize(
     ("name", "changes", "message"),
     [
-        ("bert", {"hidden_act": "silu"}, "hidden_act is 'silu', only 'gelu' or 'gelu_new' or"),
+        ("bert", {"hidden_act": "mish"}, "hidden_act is 'mish', only 'gelu' or 'gelu_new' or"),
         ("bert", {"position_embedding_type": "relative_key"}, "position_embedding_type is 'relative_key', only"),
         ("bert", {"hidden_size": "wide"}, "hidden_size is 'wide', expected a positive whole number"),
         ("bert", {"hidden_size": 18, "intermediate_size": 72}, "width 18 is not a multiple of heads 4"),
