@@ -35,9 +35,9 @@ def command(
     """Remove documents and all of their copies: raw data, labels, outputs, caches, DVC's cache and local remotes. Mark
     the registered versions that have learned from them, write a certificate, and show what will be trained again."""
     project = Project(params)
-    settings = project.settings
     listed = file.resolve() if file is not None else None
     with project.locked("forget"):
+        settings = project.settings
         named = removal.wanted_texts(settings, documents or [], texts=text or [], file=listed, where=where)
         plan = removal.make_plan(settings, named)
         for line in removal.plan_lines(plan):

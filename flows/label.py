@@ -40,9 +40,9 @@ def command(
     if resolve not in get_args(Resolve):
         raise ConfigError(f"--resolve: {resolve!r} is not one of mine, theirs")
     project, file = Project(params), file and file.resolve()
-    settings = project.settings
-    name, source = source_of(settings, task)
     with project.locked("label"):
+        settings = project.settings
+        name, source = source_of(settings, task)
         empty = 0
         if file is None:
             merged = labelling.undo(settings, task=name)

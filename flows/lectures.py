@@ -1,5 +1,6 @@
 """`headstart lectures [CLAIM ...]`: the runs behind the claims, their studies, and one page."""
 
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -41,15 +42,17 @@ def command(
 ) -> None:
     """Measure what lectures on transfer learning say, and write one page about it."""
     root = find_repository(Path()) or Path.cwd()
-    known = read_claims(root)
+    params, output = (path and Path(os.path.relpath(path, root)) for path in (params, output))
+    os.chdir(root)
+    claims = read_claims(Path())
     for name in names or []:
-        if name not in known:
-            raise ConfigError(f"unknown claim {name!r}{nearest(name, known)}")
-    chosen = {name: known[name] for name in names or known}
+        if name not in claims:
+            raise ConfigError(f"unknown claim {name!r}{nearest(name, claims)}")
+    chosen = {name: claims[name] for name in names or claims}
     if judge and output is None:
         raise ConfigError("--judge: name the folder of lectures.md with --output")
     if judge and output is not None:
-        write_pages(known, output)
+        write_pages(claims, output)
         print(f"page: {output / PAGE}")
         return
     files = list(dict.fromkeys(params or claim.run for claim in chosen.values()))
@@ -78,7 +81,7 @@ def command(
             failed.append(name)
             print(f"{name}: not measured: {error}", flush=True)
             continue
-        store(name, entry, findings, known, folder)
+        store(name, entry, findings, claims, folder)
         print(f"{name}: {'; '.join(filter(None, claim.judge(entry)))}", flush=True)
     if len(failed) < len(chosen):
         print(f"page: {folder / PAGE}")
@@ -101,10 +104,10 @@ def expected(file: Path, goals: Sequence[str]) -> str:
         if each.seconds is None and recorded:
             estimates[place] = costs.estimate(each.stage, each.work, recorded, machine=machines)
             basis = f"measured on {machines}"
-    known = [each.seconds for each in estimates if each.seconds is not None]
+    seconds = [each.seconds for each in estimates if each.seconds is not None]
     if not estimates:
         return f"{file}: nothing is missing"
-    hours = f"{'about' if len(known) == len(estimates) else 'more than'} {duration(sum(known))}" if known else ""
+    hours = f"{'about' if len(seconds) == len(estimates) else 'more than'} {duration(sum(seconds))}" if seconds else ""
     return f"{file}: {len(estimates)} stage(s) to run, {hours or 'of unknown time'} ({basis})"
 
 

@@ -143,12 +143,15 @@ def start(
 
 
 def answers(url: str, *, auth: str = "") -> bool:
-    """Whether an HTTP GET succeeds within 5 seconds, without a proxy. `auth`: `USER:PASSWORD`."""
+    """Whether an HTTP GET of this host begins to answer within 5 seconds. `auth`: `USER:PASSWORD`."""
     import httpx
 
     user, _, password = auth.partition(":")
+    login = (user, password) if auth else None
     try:
-        return httpx.get(url, auth=(user, password) if auth else None, trust_env=False, timeout=5).status_code == 200
+        # Without certificates, whose store takes a tenth of a second to read.
+        with httpx.stream("GET", url, auth=login, trust_env=False, verify=False, timeout=5) as answer:
+            return answer.status_code == 200
     except (httpx.HTTPError, httpx.InvalidURL):
         return False
 

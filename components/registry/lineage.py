@@ -41,14 +41,16 @@ class Lineage:
     def before(self, output: Path) -> tuple[dict[str, Any], set[str]]:
         """The stages that write `output`, relative to the repository, or outputs below it, and all stages before them,
         by name; and all paths that they read or write."""
+        # An output that an earlier version made by a stage of another name has two entries, the newest one last.
+        made = {out["path"]: name for name, stage in self.stages.items() for out in stage.get("outs", [])}
         waiting, stages, paths = [output.as_posix()], dict[str, Any](), set[str]()
         while waiting:
             if (path := waiting.pop()) not in paths:
                 paths.add(path)
-                for name, stage in self.stages.items():
-                    if any(f"{out['path']}/".startswith(f"{path}/") for out in stage.get("outs", [])):
-                        stages[name] = stage
-                        waiting += [entry["path"] for entry in stage.get("deps", [])]
+                for out, name in made.items():
+                    if f"{out}/".startswith(f"{path}/"):
+                        stages[name] = self.stages[name]
+                        waiting += [entry["path"] for entry in self.stages[name].get("deps", [])]
         return stages, paths
 
     def data_of(self, output: Path) -> dict[str, str]:

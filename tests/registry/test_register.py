@@ -14,6 +14,7 @@ from components.core.errors import ArtifactError, ConfigError
 from components.core.measurements import RUN_ID
 from components.data.tasks.examples import read_facts
 from components.pipeline.lineage.trace import _traced, tree
+from components.registry.lineage import Lineage
 from components.registry.register import Candidate, RegisterJob, candidates, read_dev_score
 from components.settings.registry import RegistrySettings
 from components.settings.systems import System
@@ -300,3 +301,18 @@ def test_a_teacher_is_registered_before_the_vectors_that_are_computed_from_it():
         ("minilm-static-adapted", "a", "finetune"),
     ]
     assert (actual[3].parent, actual[5].parent) == (actual[1].key, actual[3].key)
+
+
+def test_of_two_stages_that_wrote_an_output_the_newest_counts():
+    """DVC keeps the entry of a stage that an earlier version had."""
+    entries = {
+        name: {"outs": [{"path": path}], "deps": [{"path": read} for read in deps]}
+        for name, path, deps in (
+            ("distil@t-teacher", "distilled/t", ["finetuned/t/teacher"]),
+            ("distil@t-student", "finetuned/t/student", ["distilled/t"]),
+            ("finetune@t-teacher", "finetuned/t/teacher", []),
+            ("finetune@t-student", "finetuned/t/student", ["finetuned/t/teacher"]),
+        )
+    }
+    stages, paths = Lineage("commit", {}, entries).before(Path("finetuned/t/student"))
+    assert set(stages) == {"finetune@t-student", "finetune@t-teacher"} and "distilled/t" not in paths

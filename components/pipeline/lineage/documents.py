@@ -69,6 +69,8 @@ def find_document(params: Params, document: str, *, corpus: str = "") -> list[tu
         except HeadstartError as error:
             problems.append(error)
     if not collected:
+        if not problems:
+            raise DataError(f"{document!r}: this run reads no corpus")
         if len(problems) == 1 or not any(isinstance(error, DataError) for error in problems):
             raise problems[0]
         raise DataError("\n".join(map(str, problems)))
