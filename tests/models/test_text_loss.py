@@ -12,7 +12,7 @@ from components.models.encoder import build_model
 from components.models.layers.masked import pair_loss
 from tests.models.conftest import VOCABULARY
 
-CAUSAL = ["ulmfit", "gpt", "transformer-xl"]
+CAUSAL = ["ulmfit", "gpt", "llama", "transformer-xl"]
 
 
 def labelled(texts: tuple[Tensor, Tensor]) -> Batch:

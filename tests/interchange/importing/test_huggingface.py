@@ -198,7 +198,7 @@ def test_the_digest_covers_all_files_that_are_read(save_folder):
         (lambda folder: (folder / "config.json").unlink(), "no config.json; this is not a Hugging Face model"),
         (lambda folder: (folder / "config.json").write_text("{"), "config.json: not readable as JSON"),
         (lambda folder: change(folder, model_type="mamba"), "config.json: no family supports model_type 'mamba'"),
-        (lambda folder: change(folder, hidden_act="silu"), "hidden_act is 'silu', only"),
+        (lambda folder: change(folder, hidden_act="mish"), "hidden_act is 'mish', only"),
         (lambda folder: (folder / "model.safetensors").unlink(), "no model.safetensors; this folder has no weights"),
         (
             lambda folder: (folder / "model.safetensors").rename(folder / "pytorch_model.bin"),
