@@ -23,7 +23,7 @@ from components.registry.decide import Decision
 from components.reporting.advice import not_told_apart
 from components.settings.loading import load_params
 from components.settings.tasks import LABELLED
-from flows import fit, retrain_command, summary
+from flows import fit, repository, retrain_command, summary
 from flows.fit import served
 from tests.onboarding.test_init import SERVED, write
 from tests.package.test_labels_again import rows_of
@@ -85,7 +85,7 @@ def test_the_outputs_of_a_project_below_the_repository_are_found(tmp_path, monke
     folder = tmp_path / "below"
     folder.mkdir()
     settings = SimpleNamespace(run=SimpleNamespace(out="artifacts/below"))
-    monkeypatch.setattr(fit, "load_params", lambda path: settings)
+    monkeypatch.setattr(repository, "load_params", lambda path: settings)
     decision = tmp_path / "artifacts/below/registry/decision.json"
     decision.parent.mkdir(parents=True)
     decision.write_text('{"decisions": {}}')
