@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from components.registry.reading import _state_of
+from components.registry.reading import state_of
 from components.registry.version import PROVENANCE
 from tests.data.public_inputs import delimited
 
@@ -62,8 +62,8 @@ def write_registry(folder: Path) -> None:
         (["read_log"], [{"1": json.dumps(entry)}, {}]),
         (["document", model, PROVENANCE], None),
     ]
-    known = {json.dumps(call, sort_keys=True): answer for call, answer in answers}
-    content = {"state": _state_of(folder / "mlflow.db"), "answers": known}
+    recorded = {json.dumps(call, sort_keys=True): answer for call, answer in answers}
+    content = {"state": state_of(folder / "mlflow.db"), "answers": recorded}
     (folder / ".headstart").mkdir(exist_ok=True)
     (folder / ".headstart" / "mlflow.db.json").write_text(json.dumps(content))
 
