@@ -56,8 +56,9 @@ from components.data.formats import corpus  # noqa: E402
 from components.data.ingestion.stage import IngestJob, ingest  # noqa: E402
 from components.data.tasks.data import Split  # noqa: E402
 from components.data.tasks.kinds import scoring_for  # noqa: E402
+from components.data.tasks.members import save_members  # noqa: E402
 from components.learners.base import Rows  # noqa: E402
-from components.learners.words.classifier import WordsModel, load_words, save_words  # noqa: E402
+from components.learners.words.classifier import WordsModel, load_words, write_words  # noqa: E402
 from components.learners.words.systems import SYSTEMS  # noqa: E402
 from components.models import family  # noqa: E402
 from components.serving.parts import LoadableModel, PartOptions, predict_parts  # noqa: E402
@@ -190,13 +191,8 @@ def prepare(folder: Path, documents: Path) -> None:
     training = Rows(rows, np.arange(len(rows)), rows, rows, ["short", "long"], scoring)
     model = SYSTEMS["classification"]["tfidf-words"](training)[-1].model
     assert isinstance(model, WordsModel)
-    save_words(
-        folder / "model",
-        models=[model],
-        kind="classification",
-        labels=["short", "long"],
-        facts={"system": "tfidf-words"},
-    )
+    write = partial(write_words, model, kind="classification", labels=["short", "long"])
+    save_members(folder / "model", [write], facts={"system": "tfidf-words"})
     with pq.ParquetWriter(folder / "texts.parquet", corpus.SCHEMA) as writer:
         for shard in corpus.shards(documents):
             for batch in corpus.read_batches(shard, corpus.SCHEMA.names):

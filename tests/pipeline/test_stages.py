@@ -49,6 +49,9 @@ def test_every_item_is_a_valid_job(path):
     unused = [] if "adapted" in params.run.starts else ["adapt"]
     if not {"scratch", "vectors"} & {*params.run.starts}:
         unused.append("scratch")
+    if all(block.source for block in params.pretrain.values()) and "adapt" in unused:
+        # No text is read.
+        unused += ["ingest", "tokenizer", "tokenize"]
     if not params.intermediate_tasks:
         unused.append("intermediate")
     if not params.together:
