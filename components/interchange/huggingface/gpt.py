@@ -78,7 +78,7 @@ def rules(kind: str) -> list[Rule]:
     return [*table, *module("final_norm", "transformer.ln_f")] if kind == "gpt2" else table
 
 
-def refuse_own(model: GPT) -> None:
+def refuse_unpublished(model: GPT) -> None:
     """Raise ArtifactError for what no published class has."""
     if model.config.band:
         raise ArtifactError("banded attention (model.band) has no counterpart in Hugging Face")
@@ -91,7 +91,7 @@ def refuse_own(model: GPT) -> None:
 
 def to_huggingface(model: GPT) -> tuple[dict[str, Any], Tensors]:
     ours = model.config
-    refuse_own(model)
+    refuse_unpublished(model)
     kind, name = ("gpt2", "GPT2LMHeadModel") if ours.norm == "pre" else ("openai-gpt", "OpenAIGPTLMHeadModel")
     if kind == "openai-gpt" and ours.activation != "gelu_tanh":
         raise ArtifactError(f"activation {ours.activation!r}: Hugging Face's GPT has only 'gelu_tanh'")

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from components.core.errors import ArtifactError
 from components.interchange.huggingface import Converter, Restored
-from components.interchange.huggingface.gpt import OUTPUT_BIAS, refuse_own
+from components.interchange.huggingface.gpt import OUTPUT_BIAS, refuse_unpublished
 from components.interchange.huggingface.rules import (
     PARTS,
     Keys,
@@ -64,7 +64,7 @@ RULES: Final[list[Rule]] = [
 
 
 def to_huggingface(model: Llama) -> tuple[dict[str, Any], Tensors]:
-    refuse_own(model)
+    refuse_unpublished(model)
     config = KEYS.write(model.config, kind="llama", architecture="LlamaForCausalLM")
     return config | {"num_key_value_heads": model.config.head_count}, exported(RULES, model, model.config.layers)
 
