@@ -311,15 +311,6 @@ def systems_of(params: Params, task: str) -> list[System]:
     return systems + students
 
 
-def starts_of(params: Params, task: str) -> list[str]:
-    """The initialisations of a task's systems but students, as in results."""
-    return [*dict.fromkeys(system.variant for system in systems_of(params, task) if system.way != "from")]
-
-
-def students_of(params: Params) -> list[System]:
-    return [system for system in systems_of(params, "") if system.way == "from"]
-
-
 def systems(*ways: Way) -> Callable[[Params], Iterator[Names]]:
     """Settings -> the variables of an item for each system of these ways. `start`: as in results; `first`: the start of
     its encoder."""
@@ -369,14 +360,13 @@ def published(params: Params, system: System) -> list[str]:
 
 
 def parents(params: Params, _: Names) -> dict[str, list[str]]:
-    """Computed blocks of the run, and those that they are computed from -> the blocks that they are computed from."""
-    names = [*params.run.families, *(entry for name in params.run.families for entry in params.origins(name))]
-    collected = {name: params.block(name) for name in names}
-    return {name: list(block.parents) for name, block in collected.items() if block is not None and block.parents}
+    """Computed blocks of the run -> the blocks that they are computed from, which are trained or imported."""
+    return {name: blocks for name in params.run.families if (blocks := params.origins(name))}
 
 
 def students(params: Params, _: Names) -> dict[str, list[str]]:
-    return {str(student): params.distil[student.group].teachers for student in students_of(params)}
+    every = systems_of(params, "")
+    return {str(system): params.distil[system.group].teachers for system in every if system.way == "from"}
 
 
 def data_of(params: Params, names: Names) -> dict[str, Path]:

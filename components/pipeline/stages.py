@@ -435,11 +435,10 @@ STAGES: dict[str, Stage] = {
         each(
             over(**TASKS),
             "{task}",
-            *("examples", "families"),
+            "examples",
             finetuned="finetuned/{task}",
             output="evaluation/{task}",
-            starts=lambda params, names: jobs.starts_of(params, names["task"]),
-            students=lambda params, _: [str(student) for student in jobs.students_of(params)],
+            systems=lambda params, names: [*map(str, jobs.systems_of(params, names["task"]))],
             settings=at("evaluate"),
         ),
         120,
@@ -459,9 +458,7 @@ STAGES: dict[str, Stage] = {
             WHOLE,
             *OF_RUN,
             registry=at("registry"),
-            further=lambda params, _: {
-                task: jobs.starts_of(params, task)[len(params.run.starts) :] for task in params.run.tasks
-            },
+            systems=lambda params, _: {task: jobs.systems_of(params, task) for task in params.run.tasks},
             parameters=jobs.parameters,
             metric=at("promote.metric"),
         ),
