@@ -127,8 +127,10 @@ def _learns(names: Callable[[Params], Iterable[Names]], **given: Value) -> Calla
 
 
 #: Stages whose jobs learn, and those that write the tokens and texts that they learn.
-LEARNING = ("tokenize", "unlabelled", "pretrain", "adapt", "scratch", "static")
-LEARNING += ("baseline", "finetune", "intermediate", "together")
+LEARNING = (
+    *("tokenize", "unlabelled", "pretrain", "adapt", "scratch", "static"),
+    *("baseline", "finetune", "intermediate", "together"),
+)
 #: Arguments of these jobs from which no weights are learned.
 ASIDE = ("output", "tokenizer", "judged", "baselines", "labelled", "general_tokens", "general_corpus")
 
