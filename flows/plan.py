@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 import re
 from collections.abc import Iterator, Sequence, Set
 from contextlib import chdir
@@ -35,7 +36,7 @@ class Stage:
         metrics: its metrics files, relative to the repository.
         force: whether DVC has to run it, because a full rebuild was requested or the package was replaced.
         present: whether all of its dependencies exist now.
-        budget_until: time of `time.monotonic` at which the budget of the run is used up; None: no limit.
+        budget_until: time of `time.monotonic` at which the budget of the run is used up.
         measurements: file to which it appends its measurements; empty: none.
     """
 
@@ -49,7 +50,7 @@ class Stage:
     retries: int = 0
     force: bool = False
     present: bool = True
-    budget_until: float | None = None
+    budget_until: float = math.inf
     measurements: str = ""
 
     @property
@@ -84,14 +85,10 @@ class Plan:
 
     def ancestors(self, names: set[str]) -> set[str]:
         """The named stages and all stages that they depend on, directly or indirectly."""
-        by_name = {stage.name: stage for stage in self.stages}
-        reached: set[str] = set()
-        waiting = sorted(names)
-        while waiting:
-            name = waiting.pop()
-            if name not in reached:
-                reached.add(name)
-                waiting.extend(by_name[name].needs)
+        reached = {*names}
+        for stage in reversed(self.stages):
+            if stage.name in reached:
+                reached |= {*stage.needs}
         return reached
 
 
@@ -240,7 +237,7 @@ def read_plan(pipeline: Path, *, root: Path, files: bool = False) -> Plan:
         with chdir(root), Repo(uninitialized=not Path(".dvc").is_dir(), root_dir=str(root)) as repo, repo.lock:
             read = repo.stage.load_all(str(pipeline))
             changes = Changes(read, repo, params=pipeline.with_name(PARAMS))
-            stages = [_stage(stage, _needs(stage, read), repo, changes, files=files) for stage in ordered(read)]
+            stages = [_stage(*each, repo, changes, files=files) for each in ordered(read)]
             return Plan(stages=tuple(stages), data=_data(repo))
     except ConfigError as error:
         return Plan(stages=(), problem=str(error))
@@ -260,8 +257,9 @@ def _needs(stage: Any, stages: Sequence[Any]) -> set[str]:
     }
 
 
-def ordered(stages: Sequence[Any]) -> Iterator[Any]:
-    """DVC's stages in topological order; the order in the file breaks ties, for reproducible runs.
+def ordered(stages: Sequence[Any]) -> Iterator[tuple[Any, set[str]]]:
+    """DVC's stages in topological order, each with the names of those that it reads; the order in the file breaks
+    ties, for reproducible runs.
 
     Raises:
         ConfigError: stages need each other.
@@ -271,7 +269,7 @@ def ordered(stages: Sequence[Any]) -> Iterator[Any]:
         name = next((name for name, (_, needs) in left.items() if not needs & left.keys()), None)
         if name is None:
             raise ConfigError(f"{stages[0].path}: these stages need each other: {', '.join(left)}")
-        yield left.pop(name)[0]
+        yield left.pop(name)
 
 
 def _stage(stage: Any, needs: Set[str], repo: Any, changes: Changes, *, files: bool) -> Stage:

@@ -20,7 +20,6 @@ import psutil
 
 from components.core.liveness import is_alive, was_running
 from flows import warm
-from flows.bound import bound
 
 #: Seconds between SIGTERM and SIGKILL. Ray's driver needs about 3 to shut down.
 GRACE_S = 10.0
@@ -104,15 +103,7 @@ def _started(
         options: dict[str, Any] = {"directory": directory, "environment": environment, "bound": bound}
         with _CHILDREN:
             return warm.start(command[2], command[3:], **options, output=output)
-    return subprocess.Popen(
-        command,
-        cwd=directory,
-        env=dict(environment),
-        stdin=subprocess.DEVNULL,
-        stdout=output,
-        stderr=subprocess.STDOUT,
-        start_new_session=True,
-    )
+    return popen(command, directory=directory, environment=environment, output=output)
 
 
 def beside(module: str, *arguments: str, directory: Path, environment: Mapping[str, str]) -> Process:
@@ -123,21 +114,17 @@ def beside(module: str, *arguments: str, directory: Path, environment: Mapping[s
         return _started(command, **options, output=output.fileno(), bound=False)
 
 
-def start(
-    command: Sequence[str], *, directory: Path, environment: Mapping[str, str], log: IO[Any] | int | None = None
+def popen(
+    command: Sequence[str], *, directory: Path, environment: Mapping[str, str], output: IO[Any] | int
 ) -> Popen[bytes]:
-    """Start a program in a session of its own, which ends with this process.
-
-    Args:
-        log: receives its output; None: the output of this process does.
-    """
+    """Start a program in a session of its own; `output` receives what it prints."""
     return subprocess.Popen(
-        bound(command),
+        command,
         cwd=directory,
         env=dict(environment),
         stdin=subprocess.DEVNULL,
-        stdout=log,
-        stderr=log,
+        stdout=output,
+        stderr=subprocess.STDOUT,
         start_new_session=True,
     )
 
@@ -166,13 +153,13 @@ class _Output:
         self._rest = ""
         self._closed = False
 
-    def wait(self, others: Sequence[Any] = (), *, wait_s: float = POLL_S) -> list[Any]:
-        """Pass on the lines in the pipe, waiting at most `wait_s` seconds for them or one of the others; returns what
+    def wait(self, others: Sequence[Any] = ()) -> list[Any]:
+        """Pass on the lines in the pipe, waiting at most `POLL_S` seconds for them or one of the others; returns what
         is ready."""
         sources = [*others, *([] if self._closed else [self._pipe])]
         if not sources:
-            time.sleep(wait_s)
-        ready = wait(sources, wait_s)
+            time.sleep(POLL_S)
+        ready = wait(sources, POLL_S)
         if self._pipe in ready:
             self._read()
         return ready

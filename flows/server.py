@@ -26,7 +26,7 @@ from urllib.parse import urlsplit
 from components.core.artifacts import digest_text, private, private_folder, write_atomic
 from components.core.environment import variables
 from components.core.errors import ArtifactError, ConfigError, HeadstartError, TransientError
-from flows.processes import MARK, answers
+from flows.processes import MARK, answers, popen
 from flows.repository import find_root, read_locked, try_lock, write_locked
 from flows.terminal import terminal
 
@@ -259,15 +259,9 @@ def _launch(port: int, log: Path) -> subprocess.Popen[bytes]:
     terminal.say(begins, source="run", stays=first)
     settings = {name: value for name, value in os.environ.items() if name not in (ADDRESS, MARK)}
     with open(log, "a", opener=private) as output:
-        return subprocess.Popen(
-            [sys.executable, "-m", "flows.server", str(port)],
-            cwd=folder(),
-            env={**settings, "PREFECT_HOME": str(folder())},
-            stdin=subprocess.DEVNULL,
-            stdout=output,
-            stderr=output,
-            start_new_session=True,
-        )
+        environment = {**settings, "PREFECT_HOME": str(folder())}
+        command = [sys.executable, "-m", "flows.server", str(port)]
+        return popen(command, directory=folder(), environment=environment, output=output)
 
 
 def protection(port: int, auth: str) -> dict[str, str]:

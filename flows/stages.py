@@ -8,7 +8,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from concurrent.futures import FIRST_COMPLETED, Executor, Future, ThreadPoolExecutor, wait
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from contextvars import copy_context
 from dataclasses import replace
@@ -46,18 +46,13 @@ from flows.terminal import BudgetError, StageError, terminal
 
 
 class Spending:
-    """What a run has cost so far.
-
-    Attributes:
-        seconds: in which stages ran; those in which several ran count once.
-    """
+    """What a run has cost so far: the seconds since this object was made, before the first stage."""
 
     def __init__(self, project: Project) -> None:
         self.params, self.history = project.settings, History(project.root)
         self.machine, self.gpus = machine(self.params.cluster), gpus()
-        self.seconds, self.lock = 0.0, Lock()
+        self.began, self.lock = time.monotonic(), Lock()
         self._fresh: dict[str, bool] = {}
-        self._since = 0.0
 
     def estimates(self, stages: Mapping[Stage, str]) -> list[Estimate]:
         """The cost of stages, from the history of this machine."""
@@ -108,9 +103,8 @@ class Spending:
             BudgetError: it is used up already.
         """
         limit = self.params.budget.hours
-        self._count()
-        left = math.inf if limit is None else 3600 * limit - self.seconds
-        if left <= 0:
+        until = math.inf if limit is None else self.began + 3600 * limit
+        if until <= time.monotonic():
             error = BudgetError(
                 f"{stage.name}: not started, because the run has used up its budget (params.yaml: budget); "
                 "the outputs so far are kept, and the next run resumes here"
@@ -118,23 +112,16 @@ class Spending:
             terminal.error(str(error))
             raise error
         self._fresh[stage.name] = self.history.begin(stage.name)
-        return replace(stage, budget_until=None if math.isinf(left) else time.monotonic() + left)
+        return replace(stage, budget_until=until)
 
     def end(self, stage: Stage, seconds: float, *, completed: bool) -> None:
         """Note that a stage has ended without an error."""
-        self._count()
         duration = None
         if self._fresh.pop(stage.name) and completed:
             work, now = work_of(stage.name, self.params), datetime.now(UTC)
             ended = now.isoformat(timespec="milliseconds")
             duration = Duration(stage.name, self.machine, work.unit, work.amount, seconds, ended)
         self.history.end(stage.name, duration)
-
-    def _count(self) -> None:
-        """Count the seconds since the last call, if a stage has been running since."""
-        now = time.monotonic()
-        self.seconds += now - self._since if self._fresh else 0.0
-        self._since = now
 
 
 #: Reproduces a stage, and repeats one that crashes; returns its outcome: Completed, Cached (the output of an earlier
@@ -234,7 +221,7 @@ def run_stages(plan: Plan, *, run: Run, monitor: Monitor, settled: bool, spendin
             # Stages downstream of one that ran are checked by DVC, which skips them if its output is unchanged.
             if stage.reasons or (stage.always and not settled) or changed.intersection(stage.needs):
                 attended = partial(_attended, stage, run=run, monitor=monitor, spending=spending)
-                running[_submit(threads if limit > 1 else None, attended)] = stage
+                running[threads.submit(copy_context().run, attended)] = stage  # in the context of the flow
             else:
                 done["Skipped"].append(stage.name)
                 terminal.done(stage.name, "up to date")
@@ -259,8 +246,7 @@ def _attended(stage: Stage, *, run: Run, monitor: Monitor, spending: Spending) -
     """Run a stage, and record what it took; returns the outcome, or raises the error of the stage."""
     with spending.lock:
         limited, started = spending.begin(stage), time.monotonic()
-    with monitor.stage(stage) as recorded:
-        recorded.outcome = outcome = run(replace(limited, measurements=recorded.measurements))
+    outcome = monitor.run(limited, run)
     seconds = time.monotonic() - started
     with spending.lock:
         spending.end(stage, seconds, completed=outcome == "Completed")
@@ -269,18 +255,6 @@ def _attended(stage: Stage, *, run: Run, monitor: Monitor, spending: Spending) -
     else:
         terminal.done(stage.name, outcome.lower(), seconds)
     return outcome
-
-
-def _submit(threads: Executor | None, attended: Callable[[], str]) -> Future[str]:
-    """Run a stage in a thread, in the context of the flow; without threads in this one."""
-    if threads is not None:
-        return threads.submit(copy_context().run, attended)
-    future: Future[str] = Future()
-    try:
-        future.set_result(attended())
-    except BaseException as error:
-        future.set_exception(error)
-    return future
 
 
 @contextmanager
@@ -305,7 +279,7 @@ def reproduce(stage: Stage) -> str:
     terminal.begin(stage.name, reasons=stage.reasons, usual_s=usual)
     for reason in stage.reasons[:3]:
         log(f"reason: {reason}")
-    left = math.inf if stage.budget_until is None else stage.budget_until - time.monotonic()
+    left = stage.budget_until - time.monotonic()
     stop = BudgetError(
         f"{stage.name}: stopped, because the run has used up its budget (params.yaml: budget); "
         "the outputs so far are kept, and the next run resumes this stage"

@@ -7,9 +7,9 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -73,14 +73,6 @@ def monitored(project: Project) -> Iterator[Monitor]:
         raise
 
 
-@dataclass
-class Recorded:
-    """The outcome of a stage, and where its measurements go (`components.core.measurements.FILE`); empty: nowhere."""
-
-    outcome: str = ""
-    measurements: str = ""
-
-
 class Monitor:
     """Records the stages of a retraining, the summary, and the end, in the repository that is the working directory."""
 
@@ -96,24 +88,21 @@ class Monitor:
         self._process: processes.Process | None = None
         self._starting = threading.Lock()  # stages may begin in several threads
 
-    @contextmanager
-    def stage(self, stage: Stage) -> Iterator[Recorded]:
-        """A stage that may run, whose outcome the caller sets.
+    def run(self, stage: Stage, run: Callable[[Stage], str]) -> str:
+        """Run a stage, which may be up to date, and record it; returns its outcome.
 
         Raises:
             StageError: raised by the stage.
         """
-        recorded = Recorded()
         if stage.group == IDENTITY or not self._settings.is_on:
-            yield recorded
-            return
+            return run(stage)
         self.start()
         self._tell(stage={"name": stage.name, "reasons": stage.reasons, "start": int(1000 * time.time())})
-        recorded.measurements = json.dumps({"path": str(self._file), "stage": stage.name})
+        measurements = json.dumps({"path": str(self._file), "stage": stage.name})
         error, how = "", "Failed"
         try:
-            yield recorded
-            how = recorded.outcome
+            how = run(replace(stage, measurements=measurements))
+            return how
         except StageError as failed:
             error = str(failed)
             raise

@@ -22,7 +22,8 @@ from components.pages.app import PORT as PAGES_PORT
 from components.pages.app import SHUTDOWN_S, PagesServer
 from components.pages.project import Link
 from components.settings.registry import RegistrySettings
-from flows.processes import answers, descendants, end, start
+from flows.bound import bound
+from flows.processes import answers, descendants, end, popen
 from flows.repository import STATE, Project, environment
 from flows.server import HOST, START_S, ensured, in_use, secret, server
 from flows.terminal import terminal
@@ -138,7 +139,7 @@ def mlflow_page(
     # The address is not an argument, because every user of the machine sees those.
     variables = environment(root) | mlflow_variables(port) | {"MLFLOW_BACKEND_STORE_URI": registry.address}
     with open(log, "w", opener=private) as output:
-        process = start(command, directory=root, environment=variables, log=output)
+        process = popen(bound(command), directory=root, environment=variables, output=output)
     address = f"http://{HOST}:{port}"
     try:
         terminal.say(f"starting MLflow's page at {address}")

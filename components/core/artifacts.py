@@ -240,9 +240,7 @@ def write_atomic(path: Path, data: bytes | str, *, private: bool = False) -> Non
             sync(partial)
             partial.replace(path)
     except OSError as error:
-        raise ArtifactError(
-            f"{path}: cannot be written ({error.strerror}); free space or choose another location"
-        ) from error
+        raise unwritable(path, error) from error
 
 
 def private(path: str, flags: int) -> int:
@@ -303,7 +301,7 @@ def writing(path: Path, *, kind: str, keep: bool = False, replace: bool = True) 
                 files[name] = draft.files.get(name) or {"bytes": file.stat().st_size, "sha256": digest_file(file)}
                 sync(file)
             manifest = {"kind": kind, "schema": SCHEMA, "facts": draft.facts, "files": files}
-            (partial / MANIFEST).write_text(json.dumps(manifest, indent=1, sort_keys=True) + "\n")
+            write_json(partial / MANIFEST, manifest)
             sync(partial / MANIFEST)
             sync(partial)
             put_in_place(partial, path, unless_complete=None if replace else kind)
@@ -434,7 +432,7 @@ def sync(path: Path) -> None:
 
 
 def write_json(path: Path, numbers: Mapping[str, Any]) -> None:
-    """Write a metrics file in the format that DVC reads."""
+    """Write a JSON object, such as metrics, in the format that DVC reads."""
     path.write_text(json.dumps(numbers, indent=1, sort_keys=True) + "\n", encoding="utf-8")
 
 

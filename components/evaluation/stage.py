@@ -52,7 +52,6 @@ from pathlib import Path
 
 import numpy as np
 import pandas
-from pydantic import Field
 
 from components.core.artifacts import read_manifest, writing
 from components.core.errors import ArtifactError
@@ -103,16 +102,13 @@ class EvaluateJob(Section):
 
     Attributes:
         finetuned: folder of the task with the output directories `<family>-<start>` and `baselines`.
-        starts: `run.starts` and those that `adapt_task` and `together` add for this task.
-        students: names of systems that learn from teachers (`distil`).
+        systems: names of the systems with a language model.
     """
 
     examples: Path
     finetuned: Path
     output: Path
-    families: list[str]
-    starts: list[str]
-    students: list[str] = Field(default_factory=list)
+    systems: list[str]
     settings: EvaluateSettings = EvaluateSettings()
 
 
@@ -136,8 +132,7 @@ def evaluate(job: EvaluateJob) -> Path:
     """Score all systems of a task and write the output directory described above."""
     test = TestSplit(read_facts(job.examples), read_split(job.examples, "test"))
     facts, scoring = test.facts, scoring_for(test.facts.kind, test.facts.labels).fitting(test.rows.targets)
-    trained = map("-".join, product(job.families, job.starts))
-    folders = [job.finetuned / name for name in (BASELINES, *trained, *job.students)]
+    folders = [job.finetuned / name for name in (BASELINES, *job.systems)]
     runs = _runs(job, folders, test, scoring)
     named = {run.system: (run.family, run.start) for run in runs}
     cells = make_cells(runs, test, job.settings, scoring=scoring)

@@ -156,7 +156,12 @@ def parse(text: str, *, settings: bool = False) -> Module:
     for node in ast.walk(tree):
         if isinstance(body := getattr(node, "body", None), list):
             defaults = (ast.Assign, ast.AnnAssign) if settings and isinstance(node, ast.ClassDef) else ()
-            node.body = [each for each in body if not (isinstance(each, defaults) or _is_text(each))]  # type: ignore[attr-defined]
+            node.body = [  # type: ignore[attr-defined]
+                each
+                for each in body
+                if not isinstance(each, defaults)
+                and not (isinstance(each, ast.Expr) and isinstance(getattr(each.value, "value", None), str))
+            ]
         for child in ast.iter_child_nodes(node):
             if isinstance(child, ast.If) and isinstance(child.test, ast.Name) and child.test.id == "TYPE_CHECKING":
                 child.body = []
@@ -177,10 +182,3 @@ def parse(text: str, *, settings: bool = False) -> Module:
                 # They belong to the closures of the stages that use them.
                 call.args = []
     return Module(digest_text(ast.dump(tree))[:SHORT], sorted(imported), tables)
-
-
-def _is_text(statement: ast.stmt) -> bool:
-    match statement:
-        case ast.Expr(value=ast.Constant(value=str())):
-            return True
-    return False

@@ -26,8 +26,8 @@ from components.settings.tasks import TaskSource
 from components.settings.training import LanguageModelTraining
 
 FILE = Path(".headstart/durations.jsonl")
-#: Names of the stages that are running; left behind by a killed run.
-RUNNING = "durations.running"
+#: Folder with an empty file for each stage that is running; a killed run leaves it behind.
+RUNNING = "running"
 #: Maximum number of durations, and per stage; older ones are dropped.
 KEPT = 2_000
 KEPT_PER_STAGE = 20
@@ -62,7 +62,7 @@ class History:
 
     def __init__(self, root: Path, file: str | Path = FILE) -> None:
         self.path = root / file
-        self.marker = self.path.with_name(RUNNING)
+        self.running = self.path.with_name(RUNNING)
 
     def read(self) -> list[Duration]:
         """All durations, the oldest first."""
@@ -76,13 +76,14 @@ class History:
     def begin(self, stage: str) -> bool:
         """Note that a stage begins; returns False if its last attempt has not ended, so that it resumes and its
         duration says nothing."""
-        names = self._running()
-        self._note({*names, stage})
-        return stage not in names
+        resumes = (self.running / stage).exists()
+        self.running.mkdir(parents=True, exist_ok=True)
+        (self.running / stage).touch()
+        return not resumes
 
     def end(self, stage: str, ended: Duration | None = None) -> None:
         """Note that a stage has ended, with its duration if it is to be recorded."""
-        self._note(self._running() - {stage})
+        (self.running / stage).unlink(missing_ok=True)
         if ended is None:
             return
         durations = [*self.read(), ended]
@@ -91,15 +92,6 @@ class History:
         kept = [of for of in durations if id(of) not in dropped][-KEPT:]
         self.path.parent.mkdir(parents=True, exist_ok=True)
         write_atomic(self.path, "".join(json.dumps(asdict(of)) + "\n" for of in kept))
-
-    def _running(self) -> set[str]:
-        with suppress(OSError):
-            return {*self.marker.read_text(encoding="utf-8").split()}
-        return set()
-
-    def _note(self, running: set[str]) -> None:
-        self.marker.parent.mkdir(parents=True, exist_ok=True)
-        self.marker.write_text("\n".join(sorted(running)), encoding="utf-8")
 
 
 def gpus() -> int:

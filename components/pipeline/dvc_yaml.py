@@ -118,8 +118,7 @@ def _reads(name: str, stage: Stage, item: str, arguments: Arguments, params: Par
     """The dependencies of an item, its identity first."""
     if name == IDENTITY:
         return ["components", LOCK] if _is_checkout(root) else []
-    below = None if stage.reads is None else [out(params, name) for name in stage.reads(params)]
-    paths = list(_paths(arguments)) if below is None else below
+    paths = [out(params, name) for name in stage.reads(params)] if stage.reads else [*_paths(arguments)]
     outer = [path for path in dict.fromkeys(paths) if not set(path.parents) & set(paths)]
     return [path.as_posix() for path in (out(params, IDENTITY, file_name(name, item)), *outer)]
 

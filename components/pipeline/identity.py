@@ -174,18 +174,15 @@ def _block(arguments: Arguments) -> str:
 
 def _entries(item: str, arguments: Arguments, params: Params) -> Entries:
     """The entries of tables that a job uses; it may use all of a table that is left out."""
-    name = _block(arguments)
-    block = params.block(name)
-    families, tokenizers = None, [kind] if (kind := arguments.get("kind")) is not None else None
-    if block is not None:
-        used = [block, *(parent for entry in params.origins(name) if (parent := params.block(entry)) is not None)]
+    name, collected = _block(arguments), dict[str, Collection[str]]()
+    tokenizers = [arguments["kind"]] if "kind" in arguments else []
+    if (block := params.block(name)) is not None:
+        used = [block, *filter(None, map(params.block, block.parents))]
         families = {entry.family for entry in used}
-        # A vocabulary of words replaces the vocabulary of a teacher without word pieces.
-        tokenizers = [*(entry.tokenizer for entry in used), *(["word"] if block.parents else [])]
-    collected: dict[str, Collection[str]] = {}
-    if families is not None:
         collected |= {FAMILIES: families, CONVERTERS: families, SAMPLERS: set(chain(*map(_samplers, families)))}
-    if tokenizers is not None:
+        # A vocabulary of words replaces the vocabulary of a teacher without word pieces.
+        tokenizers = [*(entry.tokenizer for entry in used), *["word"] * bool(block.parents)]
+    if tokenizers:
         collected[TOKENIZERS] = {PAIRS_KIND if kind == PARALLEL else kind for kind in tokenizers}
     if (kinds := _task_kinds(arguments, item, params)) is not None:
         collected |= dict.fromkeys(TASK_KINDS, kinds)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from itertools import product
 from operator import attrgetter
@@ -10,9 +10,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from components.core.errors import ConfigError
-from components.settings.finetune import DistilSettings
 from components.settings.params import Params
-from components.settings.section import BASELINES, VECTORS
+from components.settings.section import VECTORS
 from components.settings.systems import TASK_ADAPTED, System, Way
 from components.settings.tasks import TextSource
 from components.settings.tokenizer import TokenizerSettings
@@ -312,15 +311,6 @@ def systems_of(params: Params, task: str) -> list[System]:
     return systems + students
 
 
-def starts_of(params: Params, task: str) -> list[str]:
-    """The initialisations of a task's systems but students, as in results."""
-    return [*dict.fromkeys(system.variant for system in systems_of(params, task) if system.way != "from")]
-
-
-def students_of(params: Params) -> list[System]:
-    return [system for system in systems_of(params, "") if system.way == "from"]
-
-
 def systems(*ways: Way) -> Callable[[Params], Iterator[Names]]:
     """Settings -> the variables of an item for each system of these ways. `start`: as in results; `first`: the start of
     its encoder."""
@@ -359,99 +349,24 @@ def members(params: Params, names: Names) -> list[str]:
     return params.together[names["group"]].tasks
 
 
-def leakage(params: Params) -> dict[str, Arguments]:
-    """Arguments of the search for a task's rows in what its systems were trained on: those that learn it alone, and
-    those that learn it with the others of a group."""
-    items: dict[str, Arguments] = {}
-    for task in params.run.tasks:
-        by_group: dict[str, list[System]] = {"": []}
-        for system in systems_of(params, task):
-            by_group.setdefault(system.group if system.way == "with" else "", []).append(system)
-        for group, of_group in by_group.items():
-            item = f"{task}-with-{group}" if group else task
-            items[item] = _leakage(params, task, of_group, group=group) | {"output": out(params, "leakage", item)}
-    return items
-
-
-def _leakage(params: Params, task: str, systems: Sequence[System], *, group: str) -> dict[str, Any]:
-    others = params.together[group].tasks if group else []
-    documents = ["corpus/domain"] if params.words_read_documents(task) else []
-    baselines = {} if group else {BASELINES: [*documents, f"train/{task}"]}
-    return {
-        "task": task,
-        "examples": out(params, "examples", task),
-        "others": {name: out(params, "examples", name) for name in others if name != task},
-        "corpus": out(params, "corpus") if params.corpora else None,
-        "systems": {str(system): _seen(params, task, system, others) for system in systems} | baselines,
-        "unknown": {str(system): published for system in systems if (published := _published(params, system))},
-        "settings": params.leakage,
-        "cluster": params.cluster,
-    }
-
-
-def _taught(params: Params, system: System) -> DistilSettings | None:
-    return params.distil[system.group] if system.way == "from" else None
-
-
-def _teachers(params: Params, system: System) -> list[System]:
-    return [System.named(teacher) for teacher in group.teachers] if (group := _taught(params, system)) else []
-
-
-def _published(params: Params, system: System) -> list[str]:
-    # The training text of imported models is unknown.
+def published(params: Params, system: System) -> list[str]:
+    """The blocks of imported models that a system and its teachers start from, whose training text is unknown."""
+    teachers = params.distil[system.group].teachers if system.way == "from" else []
     return [
-        ancestor.family
-        for ancestor in dict.fromkeys([system, *_teachers(params, system)])
-        if (block := params.block(ancestor.family)) is not None and block.published and ancestor.start != "scratch"
+        each.family
+        for each in dict.fromkeys([system, *map(System.named, teachers)])
+        if (block := params.block(each.family)) is not None and block.published and each.start != "scratch"
     ]
 
 
-def _has_static_channel(params: Params, family: str) -> bool:
-    """Whether a block, or one that it is computed from, has word vectors of the text that are not trained."""
-    named = (params.pretrain.get(name) for name in (family, *params.origins(family)))
-    return any(block is not None and bool(block.model.get("static")) and block.vectors is None for block in named)
-
-
-def _seen(params: Params, task: str, system: System, others: Sequence[str]) -> list[str]:
-    """What a system, its ancestors and its teachers were trained on: `corpus/<name>`, `train/<task>`."""
-    family = system.family
-    block = params.block(family)
-    assert block is not None  # the settings are checked when they are loaded
-    suffix = f"-{PARALLEL}" if block.tokenizer == PARALLEL else ""
-    first = params.pretraining_corpus
-    corpora = {
-        "scratch": (text_of_vectors(params),) if _has_static_channel(params, family) else (),
-        VECTORS: (text_of_vectors(params),),
-        "pretrained": (first,),
-        "adapted": (first, "domain"),
-        TASK_ADAPTED: (first, "domain"),
-    }[system.start]
-    if block.published:
-        # An imported encoder has not been pretrained here.
-        corpora = corpora[1:]
-    read = [f"corpus/{corpus}{suffix}" for corpus in dict.fromkeys(corpora)]
-    computed = {family, *params.origins(family)} & params.static.keys()
-    if computed and "corpus/domain" not in read:
-        # The words and frequencies of static vectors come from the domain corpus.
-        read.append("corpus/domain")
-    for teacher in _teachers(params, system):
-        read += [source for source in _seen(params, task, teacher, ()) if source not in [*read, f"train/{task}"]]
-    group = _taught(params, system)
-    if group is not None and group.source != "task" and "corpus/domain" not in read:
-        read.append("corpus/domain")
-    sources = [system.group] if system.way == "after" else []
-    return read + [f"train/{name}" for name in dict.fromkeys([task, *others, *sources])]
-
-
 def parents(params: Params, _: Names) -> dict[str, list[str]]:
-    """Computed blocks of the run, and those that they are computed from -> the blocks that they are computed from."""
-    names = [*params.run.families, *(entry for name in params.run.families for entry in params.origins(name))]
-    collected = {name: params.block(name) for name in names}
-    return {name: list(block.parents) for name, block in collected.items() if block is not None and block.parents}
+    """Computed blocks of the run -> the blocks that they are computed from, which are trained or imported."""
+    return {name: blocks for name in params.run.families if (blocks := params.origins(name))}
 
 
 def students(params: Params, _: Names) -> dict[str, list[str]]:
-    return {str(student): params.distil[student.group].teachers for student in students_of(params)}
+    every = systems_of(params, "")
+    return {str(system): params.distil[system.group].teachers for system in every if system.way == "from"}
 
 
 def data_of(params: Params, names: Names) -> dict[str, Path]:

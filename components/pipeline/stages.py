@@ -2,7 +2,7 @@
 module of a stage is imported when it runs."""
 
 import importlib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
 from functools import partial
 from operator import attrgetter
@@ -22,6 +22,7 @@ from components.pipeline.jobs import (
     every,
     joined,
     made,
+    out,
     over,
     text,
     whole,
@@ -123,6 +124,61 @@ def _learns(names: Callable[[Params], Iterable[Names]], **given: Value) -> Calla
         output="finetuned/{task}/{family}-{start}",
         **given,
     )
+
+
+#: Stages whose jobs learn, and those that write the tokens and texts that they learn.
+LEARNING = (
+    *("tokenize", "unlabelled", "pretrain", "adapt", "scratch", "static"),
+    *("baseline", "finetune", "intermediate", "together"),
+)
+#: Arguments of these jobs from which no weights are learned.
+ASIDE = ("output", "tokenizer", "judged", "baselines", "labelled", "general_tokens", "general_corpus")
+
+
+def leakage(params: Params) -> dict[str, Arguments]:
+    """Arguments of the search for a task's rows in what its systems were trained on: those that learn it alone, and
+    those that learn it with the others of a group."""
+    made = {arguments["output"]: arguments for name in LEARNING for arguments in STAGES[name].items(params).values()}
+
+    def learned(path: Path) -> Iterator[str]:
+        """What a model and its ancestors were trained on: `corpus/<name>`, `train/<task>`."""
+        if path not in made and path.parent.name in (folders := {"corpus": "corpus", "examples": "train"}):
+            yield f"{folders[path.parent.name]}/{path.name}"
+        arguments = made.get(path, {})
+        # An imported encoder was not pretrained here, and the vectors of a file are not those of the text.
+        imported = arguments.get("source") or (arguments.get("start") == "scratch" and arguments.get("vectors"))
+        for key, value in arguments.items():
+            for read in value.values() if isinstance(value, Mapping) else [value]:
+                if isinstance(read, Path) and key not in ASIDE and not (imported and key == "tokens"):
+                    yield from learned(read)
+
+    def seen(task: str, name: str) -> list[str]:
+        """What a system was trained on, corpora first."""
+        sources = dict.fromkeys([f"train/{task}", *learned(out(params, "finetuned", task, name))])
+        return sorted(sources, key=lambda source: source.startswith("train/"))
+
+    items: dict[str, Arguments] = {}
+    for task in params.run.tasks:
+        groups: dict[str, list[str]] = {"": []}
+        systems = {str(system): system for system in jobs.systems_of(params, task)}
+        for name, system in systems.items():
+            groups.setdefault(system.group if system.way == "with" else "", []).append(name)
+        for group, names in groups.items():
+            item = f"{task}-with-{group}" if group else task
+            others = params.together[group].tasks if group else ()
+            unknown = {name: jobs.published(params, systems[name]) for name in names}
+            items[item] = {
+                "task": task,
+                "examples": out(params, "examples", task),
+                "others": {name: out(params, "examples", name) for name in others if name != task},
+                "corpus": out(params, "corpus") if params.corpora else None,
+                "systems": {name: seen(task, name) for name in [*names, *[BASELINES] * (not group)]},
+                "unknown": {name: blocks for name, blocks in unknown.items() if blocks},
+                "settings": params.leakage,
+                "cluster": params.cluster,
+                "output": out(params, "leakage", item),
+            }
+    return items
 
 
 _LOSS = ("step", "loss")
@@ -381,11 +437,10 @@ STAGES: dict[str, Stage] = {
         each(
             over(**TASKS),
             "{task}",
-            *("examples", "families"),
+            "examples",
             finetuned="finetuned/{task}",
             output="evaluation/{task}",
-            starts=lambda params, names: jobs.starts_of(params, names["task"]),
-            students=lambda params, _: [str(student) for student in jobs.students_of(params)],
+            systems=lambda params, names: [*map(str, jobs.systems_of(params, names["task"]))],
             settings=at("evaluate"),
         ),
         120,
@@ -394,7 +449,7 @@ STAGES: dict[str, Stage] = {
     "leakage": Stage(
         "data.leakage.stage:leakage",
         "Searches the texts of dev and test in the corpora and train rows that models were trained on",
-        jobs.leakage,
+        leakage,
         1440,
     ),
     "register": _acts(
@@ -405,9 +460,7 @@ STAGES: dict[str, Stage] = {
             WHOLE,
             *OF_RUN,
             registry=at("registry"),
-            further=lambda params, _: {
-                task: jobs.starts_of(params, task)[len(params.run.starts) :] for task in params.run.tasks
-            },
+            systems=lambda params, _: {task: jobs.systems_of(params, task) for task in params.run.tasks},
             parameters=jobs.parameters,
             metric=at("promote.metric"),
         ),

@@ -66,7 +66,7 @@ class RegisterJob(Section):
     Attributes:
         out: `params.run.out`, with the encoders and classifiers; registered.json is written below it.
         starts: initialisations of the classifiers. The encoder of each, except `scratch`, is registered as well.
-        further: task -> additional initialisations of its classifiers (`adapt_task`, `together`).
+        systems: task -> its systems with a language model.
         parameters: section -> block -> settings (`pretrain`, `static`, `adapt`, `finetune`), logged with the
             models.
         parents: block -> blocks that its encoders are computed from; these are registered as well.
@@ -78,7 +78,7 @@ class RegisterJob(Section):
     families: list[str]
     tasks: list[str]
     starts: list[Start]
-    further: dict[str, list[str]] = Field(default_factory=dict)
+    systems: dict[str, list[System]]
     students: dict[str, list[str]] = Field(default_factory=dict)
     parameters: dict[str, dict[str, dict[str, Any]]]
     parents: dict[str, list[str]] = Field(default_factory=dict)
@@ -235,23 +235,20 @@ def candidates(job: RegisterJob) -> Iterator[Candidate]:
             if start in job.starts:
                 yield Candidate(job, System(family, start), computed_from=teacher)
     for family in job.families:
-        for task, starts in job.further.items():
-            if TASK_ADAPTED in starts:
+        for task, systems in job.systems.items():
+            if System(family, TASK_ADAPTED) in systems:
                 yield Candidate(job, System(family, f"{TASK_ADAPTED}-{task}"))
     # The models of intermediate tasks come before those that start from them, and teachers before their students.
     yield from sorted(_classifiers(job), key=lambda each: (bool(each.teachers), each.system.way == "after"))
 
 
 def _classifiers(job: RegisterJob) -> Iterator[Candidate]:
-    for task in job.tasks:
-        for family in job.families:
-            for start in [*job.starts, *job.further.get(task, [])]:
-                tuned = Candidate(job, System.of(family, start), task)
-                # Not every task has a frozen encoder or a words model.
-                frozen = replace(tuned, system=replace(tuned.system, frozen=True))
-                yield from [tuned, *[frozen] * (frozen.model / MANIFEST).is_file()]
-        for name, teachers in job.students.items():
-            yield Candidate(job, System.named(name), task, teachers=tuple(teachers))
+    for task, systems in job.systems.items():
+        for system in systems:
+            tuned = Candidate(job, system, task, teachers=tuple(job.students.get(str(system), ())))
+            # Not every task has a frozen encoder or a words model.
+            frozen = replace(tuned, system=replace(system, frozen=True))
+            yield from [tuned, *[frozen] * (not tuned.teachers and (frozen.model / MANIFEST).is_file())]
         words = job.out / "finetuned" / task / BASELINES / CLASSIFIER
         if (words / MANIFEST).is_file():
             yield Candidate(job, System("", str(read_manifest(words).facts["system"])), task)

@@ -76,6 +76,7 @@ FORMATS: Final = {
         ("tagging",),
         frozenset(("delimiter", "encoding")),
         (".conll", ".bio", ".iob"),
+        only={"document": (None, "marks", "empty_lines", "file")},
         id="sent_id",
         tagging=("0", "-1"),
     ),

@@ -347,7 +347,6 @@ class Settings:
         """What depends on the folder of the settings file: without a prefix and an alias of its own, a production run,
         an experiment and `make full` would move each other's champions."""
         if root is None or folder == root:
-            self.fill("run.out", "artifacts", "the default")
             return
         name, record = re.sub(r"[^A-Za-z0-9_.-]+", "-", folder.name), (folder.relative_to(root) / RECORD).as_posix()
         of_folder = {"run.out": f"artifacts/{folder.name}", "registry.prefix": f"headstart-{name}"}
@@ -370,7 +369,6 @@ class Settings:
                     self.fill(key, None, f"there is no {expected}; {held}")
 
     def _run(self, root: Path) -> None:
-        self.fill("run.seed", 0, "the default seed")
         self.fill("run.tasks", [*self.at("data.tasks")], "all of data.tasks")
         named = [*self.at("pretrain"), *self.at("static")]
         # Text without labels from which a language model can learn, by the bytes of its files. A smaller one is read by
@@ -441,7 +439,6 @@ class Settings:
         if not {"tokens", "seconds"} & {*self.at(keys)}:
             self.fill(f"{keys}.tokens", recipes.TOKENS, "the default budget")
             self._passes(keys, name)
-        self.fill(f"{keys}.batch_size", 32, "the default")
         rate = recipes.IMPORTED_RATE if imported else usual.rate
         self.fill(f"{keys}.rate", rate, f"the usual rate of {family}" + (", imported" if imported else ""))
 

@@ -41,7 +41,7 @@ class RunSettings(Section):
     """What one run of the pipeline covers."""
 
     #: Output folder of all stages, relative to the repository.
-    out: Folder
+    out: Folder = "artifacts"
     #: Blocks of `pretrain` that are compared; none: models of words only.
     families: list[str]
     #: Blocks of `data.tasks` that are learned.
@@ -50,7 +50,7 @@ class RunSettings(Section):
     #: of language modelling; pretrained; pretrained and adapted.
     starts: list[Start]
     #: Seed of pretraining and adaptation. Fine-tuning uses `data.tasks.<name>.seeds`.
-    seed: int
+    seed: int = 0
 
     @model_validator(mode="after")
     def _a_start(self) -> Self:

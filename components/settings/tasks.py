@@ -307,21 +307,6 @@ class TaskSource(Section):
             raise ValueError("; ".join(problems))
         return self
 
-    def _documents_that_fit(self, formats: list[Format]) -> list[str]:
-        problems: list[str] = []
-        if self.document is None or self.document == WHOLE_FILE:
-            return problems
-        if "conll" in formats and self.document not in (MARKS, EMPTY_LINES):
-            problems.append(
-                f"document can only be {MARKS}, {EMPTY_LINES} or {WHOLE_FILE} in format conll; found {self.document!r}"
-            )
-        problems += [
-            f"document must name a column in format {name}, or be {WHOLE_FILE}; found {self.document!r}"
-            for name in formats
-            if name != "conll" and self.document in (EMPTY_LINES, *([] if name == "conllu" else [MARKS]))
-        ]
-        return problems
-
     def _columns_that_fit(self, formats: list[Format]) -> list[str]:
         problems: list[str] = []
         if "conll" in formats:
@@ -342,9 +327,13 @@ class TaskSource(Section):
             problems.append("key train_languages has no effect without a column of languages")
         if isinstance(self.languages, dict) and self.language in self.languages:
             problems.append(f"languages: {self.language!r} is the language of test already; set language to another")
-        problems += self._documents_that_fit(formats)
         problems += [
-            f"{key} can only be {allowed[-1]} in format {name}; found {value!r}"
+            f"document must name a column in format {name}, or be {WHOLE_FILE}; found {self.document!r}"
+            for name in formats
+            if name != "conll" and self.document in (EMPTY_LINES, *([] if name == "conllu" else [MARKS]))
+        ]
+        problems += [
+            f"{key} can only be {' or '.join(filter(None, allowed))} in format {name}; found {value!r}"
             for name in formats
             for key, allowed in FORMATS[name].only.items()
             if (value := getattr(self, key)) not in allowed

@@ -38,6 +38,8 @@ class Training(Section):
 class LanguageModelTraining(Training):
     """Training of a language model. Exactly one of `tokens` and `seconds` is set."""
 
+    #: Rows per step over all workers.
+    batch_size: Positive = 32
     #: Budget in input tokens (characters for a character model).
     tokens: Positive | None = None
     #: Budget in seconds: the only setting whose effect depends on the speed of the machine. The first steps measure the

@@ -89,8 +89,7 @@ def job_of(folder: Path, task: Task, results: Sequence[Results], **changes: Any)
         examples=examples,
         finetuned=folder / "finetuned",
         output=folder / "evaluation",
-        families=list(dict.fromkeys(of.family for of in tuned)),
-        starts=list(dict.fromkeys(of.start for of in tuned)),
+        systems=list(dict.fromkeys(of.system for of in tuned)),
         **changes,
     )
 

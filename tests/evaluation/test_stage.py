@@ -127,7 +127,7 @@ def test_a_class_without_or_with_few_rows_in_test_is_named(task, job, kept):
     write_examples(task, examples)
     for folder, system in (("baselines", "most-frequent"), ("ulmfit-adapted", "ulmfit-adapted")):
         write_system(task, job.finetuned / folder, [system])
-    content = content_of(job, starts=["adapted"])
+    content = content_of(job, systems=["ulmfit-adapted"])
     actual = cell(content, "ulmfit-adapted", 8)
     mean = np.mean([actual["per_class"][name]["f1"] for name in "ab"])
     ((kind, text),) = [(statement["kind"], statement["text"]) for statement in content["statements"]]
@@ -169,7 +169,7 @@ def test_missing_or_other_inputs_are_refused(job, task, tmp_path):
     with pytest.raises(ArtifactError, match=r"baselines: made from another version of the task's data \(test\)"):
         evaluate(job.model_copy(update={"examples": other}))
     with pytest.raises(ArtifactError, match=r"ulmfit-pretrained: not a complete output"):
-        evaluate(job.model_copy(update={"starts": ["scratch", "pretrained", "adapted"]}))
+        evaluate(job.model_copy(update={"systems": [*job.systems, "ulmfit-pretrained"]}))
     actual = results(task, "ulmfit-adapted")
     for result in actual:
         result.answers["test"] = result.answers["test"][:299]
@@ -186,7 +186,7 @@ def test_only_fine_tuned_systems_that_continue_a_language_model_are_transferred(
         monkeypatch.setitem(ACCURACY, system, (0.7 - number / 100, 0.9 - number / 100))
         monkeypatch.setitem(FAMILY, system, ("ulmfit", start))
         write_system(task, job.finetuned / system, [system])
-    content = content_of(job, starts=[*job.starts, *further])
+    content = content_of(job, systems=[*job.systems, *(f"ulmfit-{start}" for start in further)])
     named = {row["system"].removeprefix("ulmfit-") for row in [*content["benefits"], *content["label_efficiency"]]}
     assert named == {"adapted", "task-adapted", "adapted-with-both"}
     pairs = [content["differences"][budget]["ulmfit-adapted"]["ulmfit-adapted-frozen"] for budget in ("2", "8")]

@@ -32,8 +32,7 @@ def test_the_stored_model_is_the_evaluated_and_the_judged_one(kind, budget, make
         examples=job.examples,
         finetuned=finetuned,
         output=tmp_path / "evaluation",
-        families=["ulmfit"],
-        starts=["adapted"],
+        systems=[SYSTEM],
     )
     content = json.loads((evaluate(evaluation) / "evaluation.json").read_text())
     systems = {single["system"]: single for single in content["systems"]}

@@ -1,6 +1,7 @@
 """The shipped pipeline in DVC: an edit makes exactly the stages out of date whose result it could change."""
 
 import json
+import math
 import os
 import shutil
 import subprocess
@@ -53,7 +54,7 @@ def plan(root: Path) -> Plan:
         "from pathlib import Path; from flows.plan import read_plan\n"
         "print(read_plan(Path('dvc.yaml').resolve(), root=Path.cwd(), files=True))"
     )
-    return eval(run(root, sys.executable, "-c", script), {"Plan": Plan, "Stage": Stage})
+    return eval(run(root, sys.executable, "-c", script), {"Plan": Plan, "Stage": Stage, "inf": math.inf})
 
 
 def reasons(root: Path) -> dict[str, tuple[str, ...]]:

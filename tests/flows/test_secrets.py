@@ -53,9 +53,13 @@ def holders(root: Path) -> list[str]:
 def test_the_records_of_a_retraining(root, capfd):
     monitor = Monitor(Project(root / "params.yaml"))
     stage = Stage("pretrain@ulmfit", address="dvc.yaml:pretrain@ulmfit", reasons=[f"registry.tracking is {ADDRESS}"])
-    with pytest.raises(StageError) as caught, monitor.stage(stage):
+
+    def run(_: Stage) -> str:
         terminal.say(f"connecting to {ADDRESS}")
         raise StageError(f"{ADDRESS} does not answer", final=True)
+
+    with pytest.raises(StageError) as caught:
+        monitor.run(stage, run)
     monitor.finish("FAILED", reason=str(caught.value), summary=[f"see {ADDRESS}"])
 
     assert holders(root) == []

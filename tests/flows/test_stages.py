@@ -3,8 +3,7 @@
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -15,7 +14,6 @@ from components.settings.loading import load_params
 from flows import processes, retrain, stages
 from flows.plan import Plan, Stage
 from flows.stages import Spending
-from flows.telemetry import Recorded
 from flows.terminal import StageError
 
 from .conftest import ROOT, change, ran
@@ -38,16 +36,13 @@ class Recorder:
     def __init__(self) -> None:
         self.outcomes: dict[str, str] = {}
 
-    @contextmanager
-    def stage(self, stage: Stage) -> Iterator[Recorded]:
-        recorded = Recorded()
+    def run(self, stage: Stage, run: Callable[[Stage], str]) -> str:
         try:
-            yield recorded
+            self.outcomes[stage.name] = run(stage)
         except BaseException as error:
-            recorded.outcome = type(error).__name__
+            self.outcomes[stage.name] = type(error).__name__
             raise
-        finally:
-            self.outcomes[stage.name] = recorded.outcome
+        return self.outcomes[stage.name]
 
 
 class Runs:

@@ -97,8 +97,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory, empty_database: Path) -> 
             examples=out / "examples" / TASK,
             finetuned=out / "finetuned" / TASK,
             output=out / "evaluation" / TASK,
-            families=[],
-            starts=[],
+            systems=[],
             settings=EvaluateSettings(),
         )
     )
@@ -108,8 +107,16 @@ def finished(tmp_path_factory: pytest.TempPathFactory, empty_database: Path) -> 
         patch.setenv(RUN_ID, RUN)
         patch.setattr("components.registry.contest.LATENCY_ROWS", 5)
         data = {f"examples/{TASK}": Path("data") / TASK}
-        job = {"registry": registry, "out": out, "families": [], "tasks": [TASK], "starts": [], "parameters": {}}
-        register(RegisterJob.model_validate({**job, "project": root, "data": data}))
+        job = {
+            "registry": registry,
+            "out": out,
+            "families": [],
+            "tasks": [TASK],
+            "starts": [],
+            "parameters": {},
+            "systems": {TASK: []},
+        }
+        register(RegisterJob.model_validate({**job, "systems": {TASK: []}, "project": root, "data": data}))
         promote(
             PromoteJob(
                 registry=registry,

@@ -37,6 +37,7 @@ from components.registry.tracking import Registry, connect
 from components.settings.finetune import FinetuneSettings
 from components.settings.registry import PromotionRule, RegistrySettings
 from components.settings.section import Start
+from components.settings.systems import System
 from components.settings.tasks import TaskSource
 from components.settings.training import Training
 from components.tokenization.char import CharTokenizer
@@ -76,8 +77,11 @@ class Pipeline:
             parameters={"pretrain": {"ulmfit": {"training": {"rate": 0.1, "betas": [0.9, 0.99]}, "preset": None}}},
             metric="accuracy",
             project=self.root,
-        )
-        return job.model_copy(update=changes)
+            systems={},
+        ).model_copy(update=changes)
+        named = [*(f"{family}-{start}" for family in job.families for start in job.starts), *job.students]
+        systems = [System.named(name) for name in named]
+        return job.model_copy(update={"systems": dict.fromkeys(job.tasks, systems)})
 
     def promote_job(self, **rule: object) -> PromoteJob:
         return PromoteJob(

@@ -142,5 +142,9 @@ def test_the_commands_do_not_wait_for_a_run_that_holds_the_repository(registry, 
         assert capsys.readouterr().out == f"{M}@{A}: version 2 is the champion, version 1 was\n"
         assert headstart("champion").startswith(f"{M}@{A}: version 2 since ")
         assert headstart("champion", "--history").count("\n") == 4
+    with pytest.raises(RegistryError, match="headstart-other: has no version 3"):
+        promotion.command(version="3", reason="cheaper", task="other", params=tmp_path / "params.yaml")
+    with pytest.raises(ConfigError, match="--reason, --task and --force belong to --version"):
+        promotion.command(reason="fresher")
     assert number(registry) == "2"
     assert not (tmp_path / "docs" / "mlflow.db").exists()

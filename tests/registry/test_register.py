@@ -266,19 +266,16 @@ def test_a_model_is_logged_in_the_run_of_its_stage(pipeline, monkeypatch):
     assert other.data.tags["mlflow.parentRunId"] == retrain
 
 
-def listed(**changes: object) -> list[Candidate]:
-    job = {"registry": RegistrySettings(), "out": Path("out"), "starts": ["pretrained", "adapted"], "parameters": {}}
-    return list(candidates(RegisterJob.model_validate(job | changes)))
+def listed(family: str, starts: dict[str, list[str]], **changes: object) -> list[Candidate]:
+    job: dict[str, object] = {"registry": RegistrySettings(), "out": Path("out"), "families": [family]}
+    job |= {"tasks": [*starts], "starts": ["pretrained", "adapted"], "parameters": {}}
+    systems = {task: [System.of(family, start) for start in of_task] for task, of_task in starts.items()}
+    return list(candidates(RegisterJob.model_validate(job | {"systems": systems} | changes)))
 
 
 def test_models_of_additional_initialisations_and_their_parents():
-    both = ["adapted-with-both", "scratch-with-both"]
-    actual = listed(
-        families=["ulmfit"],
-        tasks=["a", "b"],
-        starts=["scratch", "pretrained", "adapted"],
-        further={"a": ["task-adapted", *both], "b": both[:1]},
-    )
+    both, usual = ["adapted-with-both", "scratch-with-both"], ["scratch", "pretrained", "adapted"]
+    actual = listed("ulmfit", {"a": [*usual, "task-adapted", *both], "b": [*usual, *both[:1]]})
     parents = {f"{each.task}: {each.system}": each.parent for each in actual}
     assert list(parents)[:3] == ["None: ulmfit-pretrained", "None: ulmfit-adapted", "None: ulmfit-task-adapted-a"]
     adapted, of_task = (System("ulmfit", start) for start in ("adapted", "task-adapted-a"))
@@ -291,7 +288,7 @@ def test_models_of_additional_initialisations_and_their_parents():
 
 
 def test_a_teacher_is_registered_before_the_vectors_that_are_computed_from_it():
-    actual = listed(families=["minilm-static"], tasks=["a"], parents={"minilm-static": ["minilm"]})
+    actual = listed("minilm-static", {"a": ["pretrained", "adapted"]}, parents={"minilm-static": ["minilm"]})
     assert [(str(item.system), item.task, item.section) for item in actual] == [
         ("minilm-pretrained", None, "pretrain"),
         ("minilm-adapted", None, "adapt"),

@@ -63,7 +63,7 @@ def test_documents_of_conllu_files(tmp_path):
     [
         (
             {"kind": "tagging", "document": "doc", **CONLL},
-            "document can only be marks, empty_lines or file in format conll",
+            "document can only be marks or empty_lines or file in format conll",
         ),
         ({"kind": "tagging", "document": "marks"}, "document must name a column in format jsonl"),
     ],

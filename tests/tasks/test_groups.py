@@ -84,7 +84,7 @@ def test_clusters_of_other_formats(tmp_path):
     names = {split: f"{split}.json" for split in ("train", "dev", "test")}
     keys = {"path": str(tmp_path), "kind": "questions", "group": "title", **names}
     assert read(TaskSource.model_validate(keys)).test.groups == ["one", "two"]
-    with pytest.raises(ValueError, match="group can only be title in format squad; found 'author'"):
+    with pytest.raises(ValueError, match="group can only be auto or title in format squad; found 'author'"):
         TaskSource.model_validate(keys | {"group": "author"})
 
 

@@ -20,6 +20,7 @@ from components.pipeline.monitoring.disk import size_of
 from components.pipeline.stages import STAGES
 from components.registry.drift.traffic import ROWS_SUFFIX, delete, is_written, segments
 from components.settings.params import Params
+from components.settings.registry import database_of
 
 if TYPE_CHECKING:
     from components.registry.ledger import State
@@ -126,6 +127,8 @@ def old_versions(params: Params) -> Iterator[Garbage]:
     from components.registry.ledger import Ledger  # the import of MLflow takes seconds
     from components.registry.tracking import connect
 
+    if (database := database_of(params.registry)) is not None and not database.is_file():
+        return  # nothing was registered, and a list makes no database
     registry, settings, newest = connect(params.registry), params.registry, params.gc.keep_versions
     ledger, tasks = Ledger(registry), list(map(settings.model_name, params.run.tasks))
     families = product(params.run.families, ("pretrained", "adapted"))

@@ -12,7 +12,7 @@ from typing import Any, Final
 import numpy as np
 from safetensors.torch import save_file
 
-from components.core.artifacts import MANIFEST, json_of, read_manifest
+from components.core.artifacts import MANIFEST, json_of, read_manifest, write_json
 from components.core.errors import ArtifactError, ConfigError, nearest
 from components.core.outputs import named_output
 from components.core.resources import FILES, LOCK
@@ -324,7 +324,7 @@ def _huggingface(directory: Path, encoder: Encoder) -> list[str]:
         )
     converter = CONVERTERS[encoder.family]
     config, tensors = converter.to_huggingface(encoder.model)
-    (directory / CONFIG).write_text(json.dumps(config, indent=1, sort_keys=True) + "\n", encoding="utf-8")
+    write_json(directory / CONFIG, config)
     save_file(tensors, directory / WEIGHTS, metadata={"format": "pt"})
     # The prompt stands in the files of the reading.
     encoder.model.prompt, encoder.tokenizer.lead = (), ""

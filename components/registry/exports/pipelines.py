@@ -4,13 +4,13 @@ contains code (`exported/modeling_headstart.py`), loaded with `trust_remote_code
 Shapes: F features, C outputs.
 """
 
-import json
 from pathlib import Path
 from typing import Any, Final
 
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
+from components.core.artifacts import write_json
 from components.core.errors import ConfigError, nearest
 from components.data.tasks.kinds import find_kind, scoring_for
 from components.interchange.huggingface import CONVERTERS
@@ -91,7 +91,7 @@ def write_pipeline(directory: Path, classifier: TextClassifier, *, family: str) 
         config["auto_map"] = {"AutoModelForSequenceClassification": f"modeling_headstart.Headstart{kind}"}
         text = Path(exported).with_name(MODULE).read_text(encoding="utf-8")
         (directory / MODULE).write_text(text.replace("BertConfig", f"{name}Config"), encoding="utf-8")
-    (directory / CONFIG).write_text(json.dumps(config, indent=1, sort_keys=True) + "\n", encoding="utf-8")
+    write_json(directory / CONFIG, config)
     save_file({key: value.contiguous().clone() for key, value in result.items()}, directory / WEIGHTS, {"format": "pt"})
     notes = write_tokenizer(
         directory, classifier.tokenizer, classifier.model.encoder, segments=family not in PLAIN,

@@ -191,7 +191,7 @@ class Registry:
     def versions(self, name: str, **tags: str) -> list[Version]:
         """All versions of a model that have these tags, oldest first; empty if the model does not exist."""
         query = _query([f"name='{name}'"], tags)
-        raw = self._pages(name, "search_model_versions", query, order_by=["version_number ASC"])
+        raw = self._pages(name, "search_model_versions", query)
         return sorted(filter(None, map(_version, raw)), key=lambda version: int(version.number))
 
     def alias(self, name: str, alias: str) -> Version | None:
