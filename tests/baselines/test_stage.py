@@ -144,11 +144,12 @@ def test_the_files_of_a_cross_validation_and_the_served_average(crossed):
         assert record["folds"] == min(3, budget), "a class of two rows has two folds"
     chosen = []
     for budget, seed in itertools.product(facts.budgets, facts.seeds):
-        choice = choose_of(Rows.of(crossed, budget, seed), [actual[name, budget, seed] for name in systems[:-1]])
+        candidates = {number: actual[name, budget, seed] for number, name in enumerate(systems[:-1])}
+        number = choose_of(Rows.of(crossed, budget, seed), candidates)[0][None]
         part = WordsPart.read(output / BESIDE / f"{budget}.{seed}", {"how": "mean", "weight": 1}, labels=facts.labels)
-        expected = answers[systems[choice.index], budget, seed]
+        expected = answers[systems[number], budget, seed]
         np.testing.assert_array_equal(part.model.answers(test), expected)
-        chosen += [choice.index] * (budget == 4)
+        chosen += [number] * (budget == 4)
     stored = read_manifest(output / "classifier").facts
     assert stored["system"] == systems[min(chosen)], "of two seeds that differ, the simpler system"
     assert stored["systems"] == systems[:-1]

@@ -25,6 +25,7 @@ from components.learners.finetuning.runs import Member, Run, load_initial_encode
 from components.learners.finetuning.stage import finetune, fits_of
 from components.learners.task_models.classifier import load_classifier
 from components.learners.task_models.kinds import TASKS
+from components.learners.task_models.sampler import matrix
 from components.learners.ways.finetune import Finetune
 from components.settings import contrastive
 from components.settings.tasks import TaskSource
@@ -130,10 +131,10 @@ def test_the_teacher_of_a_fold_has_learned_from_the_rows_outside_it(fold, projec
     labelled = replace(whole, fold=fold, folds=3)
     train, actual = read_split(job.examples, "train"), labelled.rows()
     assert len(actual.learned) == (9 if fold is None else 6)
-    table = labelled.features("train").matrix().numpy()[np.searchsorted(actual.drawn, actual.learned)]
+    table = matrix(labelled.features("train")).numpy()[np.searchsorted(actual.drawn, actual.learned)]
     regression = LogisticRegression(C=1 / 10, max_iter=1000, tol=1e-8).fit(table, train.take(actual.learned).labels)
     answers = unpack(labelled.name, load_file(taught / SMALL))
-    expected = regression.predict_proba(labelled.features("labels").matrix().numpy())
+    expected = regression.predict_proba(matrix(labelled.features("labels")).numpy())
     np.testing.assert_allclose(np.stack(answers), expected, atol=2e-3)
 
 

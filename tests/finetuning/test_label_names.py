@@ -18,6 +18,7 @@ from components.learners.finetuning.runs import Member
 from components.learners.finetuning.stage import finetune, fits_of
 from components.learners.task_models.base import refuse_settings
 from components.learners.task_models.kinds import TASKS
+from components.learners.task_models.sampler import matrix
 from components.models import FAMILIES
 from components.settings.contrastive import ContrastiveSettings
 from components.settings.tasks import TaskSource
@@ -77,7 +78,7 @@ def test_heads_that_are_not_solved_or_read_several_vectors(changes, method, make
     job = make_job("bert", "classification", source=BUDGET, method=method, label_names="always", **changes)
     learned(job)
     count = len(read_facts(job.examples).labels)
-    assert all(len(rows.table) == len(rows.targets) == train + count for train, rows in head_rows)
+    assert all(len(rows.inputs) == len(rows.targets) == train + count for train, rows in head_rows)
 
 
 @pytest.mark.parametrize("selection", ["budget", "dev"])
@@ -135,11 +136,13 @@ def test_the_vectors_of_several_texts_are_averaged(chunk, make_job, in_process, 
     assert labels.index("fruit") == 1
     each = fit.features(NAMES)
     assert len(each) == len(labels) + 2
-    whose = np.repeat(np.repeat(np.arange(len(labels)), [1, 3, *[1] * (len(labels) - 2)]), each.counts)
-    expected = torch.stack([each.matrix()[whose == label].mean(0) for label in range(len(labels))])
+    whose = np.repeat(
+        np.repeat(np.arange(len(labels)), [1, 3, *[1] * (len(labels) - 2)]), [len(row.vectors) for row in each]
+    )
+    expected = torch.stack([matrix(each)[whose == label].mean(0) for label in range(len(labels))])
     for _, rows in head_rows:
         assert [int(target[0]) for target in rows.targets[-len(labels) :]] == list(range(len(labels)))
-        torch.testing.assert_close(rows.table.matrix()[-len(labels) :], expected)
+        torch.testing.assert_close(matrix(rows.inputs)[-len(labels) :], expected)
     read = Member(fit, *load_initial_encoder(fit)).learned()
     assert [int(target[0]) for target in read.targets[-len(each) :]] == [0, 1, 1, 1, *range(2, len(labels))]
     assert len(read.targets) == len(read.inputs)

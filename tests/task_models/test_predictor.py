@@ -139,10 +139,10 @@ def test_vectors_equal_those_of_a_batch_without_padding(family, pooling, make_en
     changed = settings.model_copy(update={"pooling": pooling, "layers": "last"})
     classifier = make_classifier(make_encoder(family), changed)
     encoded = [Encoded.of_texts([ids]) for ids in ([5, 6, 7], [8], [9, 9, 5, 12, 6])]
-    table = classifier.predictor.table(encoded)
+    read = classifier.predictor.read(encoded)
     with torch.no_grad():
-        for (vector,), row in zip(table.rows, encoded, strict=True):
-            torch.testing.assert_close(torch.from_numpy(vector), classifier.model.vectors(collate([row]))[0])
+        for actual, row in zip(read, encoded, strict=True):
+            torch.testing.assert_close(torch.from_numpy(actual.vectors[0]), classifier.model.vectors(collate([row]))[0])
 
 
 def test_exact_values_of_word_vectors(settings):

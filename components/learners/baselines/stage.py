@@ -126,7 +126,7 @@ def _run(system: Learner, rows: Rows) -> Predictions:
 
 def _chosen(results: Runs) -> str:
     rows = next(iter(results.values())).rows
-    return list(results)[choose_of(rows, [each.answers[rows.judged[0]] for each in results.values()]).index]
+    return choose_of(rows, {name: each.answers[rows.judged[0]] for name, each in results.items()})[0][None]
 
 
 def _write_best(directory: Path, facts: TaskFacts, draws: Sequence[Runs]) -> None:

@@ -10,8 +10,8 @@ import math
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from functools import cached_property, partial, reduce
-from itertools import product
+from functools import cached_property, partial
+from itertools import chain, product
 from typing import Any, ClassVar
 
 import numpy as np
@@ -47,10 +47,11 @@ from components.learners.finetuning.fit import (
     with_head,
 )
 from components.learners.task_models.base import Encoded
-from components.learners.task_models.features import FeatureTable, read_by_head
-from components.learners.task_models.heads import ImitatingHead, Statistics, TextHead
+from components.learners.task_models.features import averaged, read_by_head
+from components.learners.task_models.heads import Statistics
 from components.learners.task_models.predictor import Predictor
 from components.learners.task_models.probe import MOST_ROWS, HeadCandidate, HeadRows, solve_head, train_head
+from components.learners.task_models.sampler import matrix
 from components.learners.ways.base import Learned, TaskMixture, shares
 from components.models.base import LanguageModel
 from components.tokenization import Tokenizer
@@ -81,7 +82,7 @@ class Member:
         self.judged = self.rows.held_out if fit.stop is None else None
         self.head = head = self.model.head
         #: Whether the head on frozen features is solved for instead of trained by gradient steps.
-        self.is_solved = fit.settings.head_steps > 0 and isinstance(head, TextHead) and head.is_linear
+        self.is_solved = fit.settings.head_steps > 0 and head.is_linear
         head.decides = False
         if fit.calibration is not None:
             head.calibration = fit.calibration
@@ -113,18 +114,18 @@ class Member:
             self._encoded[split] = self.model.encode(fields, self.tokenizer)
         return self._encoded[split]
 
-    def features(self, split: str) -> FeatureTable:
+    def features(self, split: str) -> list[Encoded]:
         """The features of a split's rows by the encoder before training."""
         held = None if self.rows.held is None else self.rows.drawn[self.rows.held]
         rows = {"train": self.rows.learned, "dev": held}.get(split)
         return self.fit.features(split if rows is None else "train", rows)
 
-    def inputs(self, split: str, *, trained: bool) -> FeatureTable:
+    def inputs(self, split: str, *, trained: bool) -> list[Encoded]:
         """The inputs of the head for a split's rows, by the encoder as it is, or as it was before training."""
         if not trained:
             return read_by_head(self.model, self.features(split))
         predictor = Predictor(self.model, precision=self.fit.precision)
-        return read_by_head(self.model, predictor.table(self.encoded(split)))
+        return read_by_head(self.model, list(chain(*predictor.tables(self.encoded(split)))))
 
     def head_rows(self, *, names: bool | None, trained: bool = False) -> HeadRows:
         """The rows on which the head is trained alone, a sample of more than `MOST_ROWS`, with the names of the labels
@@ -132,23 +133,19 @@ class Member:
         rows = np.arange(len(self.rows.labelled))
         if len(rows) > MOST_ROWS:
             rows = np.sort(counter_rng(self.fit.seed, "head alone").permutation(rows)[:MOST_ROWS])
-        table = self.inputs("train", trained=trained).take(rows)
-        targets = [self.rows.labelled.targets[row] for row in rows]
+        every = self.inputs("train", trained=trained)
+        inputs, targets = [every[row] for row in rows], [self.rows.labelled.targets[row] for row in rows]
         if names:
-            table = table.joined(self.inputs(NAMES, trained=trained).averaged(self._named))
+            inputs += averaged(self.inputs(NAMES, trained=trained), self._named)
             targets += _targets(np.unique(self._named))
-        return HeadRows(table, targets)
+        return HeadRows(inputs, targets)
 
     def learned(self) -> Learned:
         """What is learned from: the labelled rows, then the names of the labels if they are chosen."""
         names = bool(self.candidate.names)
         splits, targets = ["train", *[NAMES] * names], [*self.rows.labelled.targets, *_targets(self._named) * names]
-        inputs: Any = None
-        if self.way.trains_encoder:
-            inputs = [row for split in splits for row in self.encoded(split)]
-        else:
-            inputs = reduce(FeatureTable.joined, map(self.features, splits))
-        return Learned(self.model, self.fit.seed, inputs, targets, self.taught)
+        read = self.encoded if self.way.trains_encoder else self.features
+        return Learned(self.model, self.fit.seed, list(chain(*map(read, splits))), targets, self.taught)
 
     @cached_property
     def _named(self) -> NDArray[np.int64]:
@@ -212,7 +209,6 @@ class Member:
         # In a run that trains the encoder alone, the head is frozen.
         head.requires_grad_()
         if self.is_solved:
-            assert isinstance(head, TextHead)
             solve_head(head, rows=rows, candidate=candidate, steps=settings.head_steps)
         else:
             seed = counter_seed(self.fit.seed, "head alone")
@@ -229,7 +225,7 @@ class Member:
         if self.fit.settings.head_steps and (self.is_solved or self.way.trains_encoder):
             self.fit_head(trained=False)
         elif not self.way.trains_encoder and not self.is_solved:
-            self.head.cpu().fit_norm(self.inputs("train", trained=False).matrix())
+            self.head.cpu().norm.fit(matrix(self.inputs("train", trained=False)))
             self.head.to(first_device())
         count = len(self.rows.labelled)
         self.head.penalty *= count / (count + len(self.taught[1]))
@@ -292,7 +288,6 @@ class Member:
         """What students learn from the present weights."""
         if not self.fit.fields(LABELS):
             return pack(LABELS, [])
-        assert isinstance(self.head, ImitatingHead)  # as `refuse_distillation` has found
         began = time.perf_counter()
         labels = self._answers(LABELS, trained=trained, answer=self.head.taught)
         self.apart += time.perf_counter() - began

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from components.data.scoring.answers import NEVER, apply_threshold, best_threshold, refused
-from components.learners.task_models.heads import TextHead, shape_of
+from components.learners.task_models.heads import Head, shape_of
 from components.learners.task_models.pooling import mask
 from components.models.base import Batch
 from components.models.layers.host import move, on_host
@@ -33,11 +33,11 @@ if TYPE_CHECKING:
 LONGEST_ANSWER: Final = 160
 
 
-class Answering(TextHead):
+class Answering(Head):
     """Scores of starts and ends.
 
     Args:
-        settings: normalisation, dropout and hidden layer of `TextHead`.
+        settings: normalisation, dropout and hidden layer of `Head`.
     """
 
     reads_units = True

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from components.data.scoring.spans import legal_transitions
-from components.learners.task_models.heads import ImitatingHead, shape_of
+from components.learners.task_models.heads import Head, shape_of
 from components.learners.task_models.pooling import Inside
 from components.models.base import Batch
 from components.models.layers.chunks import Texts
@@ -26,8 +26,8 @@ LSTM_WIDTH = 256
 WORD_DROPOUT = 0.05
 
 
-class Tagger(ImitatingHead):
-    """Scores of the tags at each unit, by the layers of `TextHead`.
+class Tagger(Head):
+    """Scores of the tags at each unit, by the layers of `Head`.
 
     `linear`: a softmax per unit; the prediction is the most probable legal sequence. `crf`: the scores are the
     emissions of a linear-chain CRF. `bilstm_crf`: before the CRF, a linear projection and a biLSTM (Akbik et al. 2018),
