@@ -110,7 +110,8 @@ def learn(
     lowest = [*chain(*encoder.layer_groups()[:copied])]
     for parameter, other in zip(lowest, chain(*(source or model).encoder.layer_groups()[:copied]), strict=True):
         parameter.data.copy_(other)
-    model.head.norm.fit(matrix(member.inputs("train", trained=True)))
+    member.trained = True
+    model.head.norm.fit(matrix(member.inputs("train")))
     if not learning:
         frozen = set(map(id, lowest))
         left = [[each for each in group.parameters if id(each) not in frozen] for group in state.groups]

@@ -90,6 +90,8 @@ class Member:
         #: What a checkpoint stores of the task in addition to the state of the training: the answers to the judged
         #: rows at every evaluation (`at.NUMBER`), and the best weights of what is trained (`best.`).
         self.kept: dict[str, Tensor] = {}
+        #: Whether the present weights of the encoder are trained; else its features are cached.
+        self.trained = False
         #: Seconds of predictions for students, which are no part of the training.
         self.apart = 0.0
         self._encoded: dict[str, list[Encoded]] = {}
@@ -120,23 +122,23 @@ class Member:
         rows = {"train": self.rows.learned, "dev": held}.get(split)
         return self.fit.features(split if rows is None else "train", rows)
 
-    def inputs(self, split: str, *, trained: bool) -> list[Encoded]:
-        """The inputs of the head for a split's rows, by the encoder as it is, or as it was before training."""
-        if not trained:
+    def inputs(self, split: str) -> list[Encoded]:
+        """The inputs of the head for a split's rows, by the encoder as it is."""
+        if not self.trained:
             return read_by_head(self.model, self.features(split))
         predictor = Predictor(self.model, precision=self.fit.precision)
         return read_by_head(self.model, list(chain(*predictor.tables(self.encoded(split)))))
 
-    def head_rows(self, *, names: bool | None, trained: bool = False) -> HeadRows:
+    def head_rows(self, names: bool | None) -> HeadRows:
         """The rows on which the head is trained alone, a sample of more than `MOST_ROWS`, with the names of the labels
         or without; the several texts of a label are averaged."""
         rows = np.arange(len(self.rows.labelled))
         if len(rows) > MOST_ROWS:
             rows = np.sort(counter_rng(self.fit.seed, "head alone").permutation(rows)[:MOST_ROWS])
-        every = self.inputs("train", trained=trained)
+        every = self.inputs("train")
         inputs, targets = [every[row] for row in rows], [self.rows.labelled.targets[row] for row in rows]
         if names:
-            inputs += averaged(self.inputs(NAMES, trained=trained), self._named)
+            inputs += averaged(self.inputs(NAMES), self._named)
             targets += _targets(np.unique(self._named))
         return HeadRows(inputs, targets)
 
@@ -196,7 +198,7 @@ class Member:
     def answers_by_candidate(self) -> dict[HeadCandidate, list[Answer]]:
         """The answers to the judged rows by a head that is solved with each candidate, before `Head.calibrate`."""
         dev, result = self.features("dev"), {}
-        rows = {names: self.head_rows(names=names) for names in {each.names for each in self.candidates}}
+        rows = {names: self.head_rows(names) for names in {each.names for each in self.candidates}}
         for candidate in self.candidates:
             self._solve(rows[candidate.names], candidate)
             result[candidate] = Predictor(self.model).decide(dev)
@@ -215,17 +217,17 @@ class Member:
             train_head(head, rows=rows, settings=settings.training, steps=settings.head_steps, seed=seed)
         head.to(first_device()).eval()
 
-    def fit_head(self, *, trained: bool) -> None:
-        """Fit the head to the training rows, as the encoder reads them now, or as it did before training."""
-        self._solve(self.head_rows(names=self.candidate.names, trained=trained), self.candidate)
+    def fit_head(self) -> None:
+        """Fit the head to the training rows as the encoder reads them now."""
+        self._solve(self.head_rows(self.candidate.names), self.candidate)
 
     def start(self) -> None:
         """Train the head on the frozen encoder's features. The penalty is divided among all rows, the texts of the
         teachers included."""
         if self.fit.settings.head_steps and (self.is_solved or self.way.trains_encoder):
-            self.fit_head(trained=False)
+            self.fit_head()
         elif not self.way.trains_encoder and not self.is_solved:
-            self.head.cpu().norm.fit(matrix(self.inputs("train", trained=False)))
+            self.head.cpu().norm.fit(matrix(self.inputs("train")))
             self.head.to(first_device())
         count = len(self.rows.labelled)
         self.head.penalty *= count / (count + len(self.taught[1]))
@@ -246,19 +248,19 @@ class Member:
         """
         if self.judged is None and self.fit.stop not in numbers:
             return {}
-        trained = bool(step) and self.way.trains_encoder
+        self.trained = bool(step) and self.way.trains_encoder
         if self.way.refits_head and step:
-            self.fit_head(trained=True)
+            self.fit_head()
         keeps, shown, place = True, {}, round(step / epoch, 3)
         if (judged := self.judged) is not None:
             curve, scoring, alone = self.record["curve"], self.rows.scoring, self.fit.fold is None
-            result = self._answers("dev", trained=trained)
+            result = self._answers("dev")
             if alone:
                 # In a fold, a head is calibrated on the predictions of all folds.
                 result = self.head.calibrate(result, per_row(scoring, judged))
             scores = scoring.score(judged.fields, judged.targets, result)
             keeps = alone and (not curve or scores[scoring.main] > best_score(self.record))
-            labels = {} if alone else self._labels(trained=trained)
+            labels = {} if alone else self._labels()
             for number in numbers:
                 self.kept |= pack(at(number), result) | {f"{at(number)}.{name}": each for name, each in labels.items()}
             curve.append({"step": step, "epoch": place, "train_loss": loss, **scores})
@@ -281,22 +283,21 @@ class Member:
         self.model.eval()
         self.head.decides = True
         # The best weights may be those before training, whose features are cached.
-        trained = bool(self.record["best_step"]) and self.way.trains_encoder
-        return self.kept | pack("test", self._answers("test", trained=trained)) | self._labels(trained=trained)
+        self.trained = bool(self.record["best_step"]) and self.way.trains_encoder
+        return self.kept | pack("test", self._answers("test")) | self._labels()
 
-    def _labels(self, *, trained: bool) -> dict[str, Tensor]:
+    def _labels(self) -> dict[str, Tensor]:
         """What students learn from the present weights."""
         if not self.fit.fields(LABELS):
             return pack(LABELS, [])
         began = time.perf_counter()
-        labels = self._answers(LABELS, trained=trained, answer=self.head.taught)
+        labels = self._answers(LABELS, self.head.taught)
         self.apart += time.perf_counter() - began
         return pack(LABELS, labels)
 
-    def _answers(self, split: str, *, trained: bool, answer: Any = None) -> list[Answer]:
-        """Predictions of the present weights, of test as the stored classifier repeats them to the last bit; `trained`:
-        whether the encoder was trained, else its features are cached."""
-        if not trained:
+    def _answers(self, split: str, answer: Any = None) -> list[Answer]:
+        """Predictions of the present weights, of test as the stored classifier repeats them to the last bit."""
+        if not self.trained:
             return Predictor(self.model).decide(self.features(split), answer=answer)
         # Larger batches take less time.
         fixed = split == "test" or self.way.refits_head

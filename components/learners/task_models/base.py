@@ -97,13 +97,10 @@ class Task:
 
 def refuse_settings(task: Task, settings: FinetuneSettings) -> str | None:
     """The reason why `label_names` does not suit a kind of task; None if it does."""
-    if task.labels_rows:
-        if settings.label_names == "always" and not task.single:
-            return f"label_names needs a kind that reads one text; set it to none for kind {task.kind}"
+    if settings.label_names != "always" or (task.labels_rows and task.single):
         return None
-    if settings.label_names == "always":
-        return f"label_names needs labels of whole texts; set it to none for kind {task.kind}"
-    return None
+    needs = "a kind that reads one text" if task.labels_rows else "labels of whole texts"
+    return f"label_names needs {needs}; set it to none for kind {task.kind}"
 
 
 def refuse_distillation(task: Task, settings: FinetuneSettings) -> str | None:
