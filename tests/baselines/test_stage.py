@@ -184,19 +184,6 @@ def test_the_answer_to_a_row_does_not_depend_on_its_own_label(crossed):
     np.testing.assert_allclose(ratios, ratios[0, 0], rtol=1e-4)
 
 
-@pytest.mark.parametrize("kind", ROWS)
-def test_every_kind_chooses_within_its_budget(kind, tmp_path):
-    task = made(tmp_path, kind, sizes=(4, 1, 2), budgets=["all"], seeds=[0], baselines="all")
-    output, _ = learned(task)
-    assert all(len(answers) == 12 for answers in read_answers(output, OUT_OF_FOLD).values())
-    served, test = load_words(output / "classifier"), read_split(task, "test").fields
-    stored = read_answers(output, "test")[read_manifest(output / "classifier").facts["system"], -1, 0]
-    for answer, expected in zip(served.answer(test), stored, strict=True):
-        np.testing.assert_array_equal(answer, np.asarray(expected, dtype=np.float32))
-    # A row does not depend on the others.
-    np.testing.assert_array_equal(served.answer(test[1:2])[0], stored[1])
-
-
 def test_seeds_with_the_same_rows_are_learned_once(task, monkeypatch):
     rows = read_split(task, "train").fields
     calls: list[int] = []

@@ -31,7 +31,7 @@ def solve(head: Any, count: int, targets: list[np.ndarray], weight: Any) -> np.n
     """Solve the head on random features, which are returned."""
     x = np.random.default_rng(3).normal(size=(count, 4)).astype(np.float32)
     rows = HeadRows(list(map(Encoded.of_vectors, x[:, None])), targets)
-    solve_head(head, rows=rows, candidate=HeadCandidate(None, 2.0, weight=weight), steps=1000)
+    solve_head(head, rows=rows, candidate=HeadCandidate(None, 2.0, class_weight=weight), steps=1000)
     return x
 
 

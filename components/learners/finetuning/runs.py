@@ -144,7 +144,7 @@ class Member:
 
     def learned(self) -> Learned:
         """What is learned from: the labelled rows, then the names of the labels if they are chosen."""
-        names = bool(self.candidate.names)
+        names = bool(self.candidate.label_names)
         splits, targets = ["train", *[NAMES] * names], [*self.rows.labelled.targets, *_targets(self._named) * names]
         read = self.encoded if self.way.trains_encoder else self.features
         return Learned(self.model, self.fit.seed, list(chain(*map(read, splits))), targets, self.taught)
@@ -198,9 +198,9 @@ class Member:
     def answers_by_candidate(self) -> dict[HeadCandidate, list[Answer]]:
         """The answers to the judged rows by a head that is solved with each candidate, before `Head.calibrate`."""
         dev, result = self.features("dev"), {}
-        rows = {names: self.head_rows(names) for names in {each.names for each in self.candidates}}
+        rows = {names: self.head_rows(names) for names in {each.label_names for each in self.candidates}}
         for candidate in self.candidates:
-            self._solve(rows[candidate.names], candidate)
+            self._solve(rows[candidate.label_names], candidate)
             result[candidate] = Predictor(self.model).decide(dev)
         return result
 
@@ -219,7 +219,7 @@ class Member:
 
     def fit_head(self) -> None:
         """Fit the head to the training rows as the encoder reads them now."""
-        self._solve(self.head_rows(self.candidate.names), self.candidate)
+        self._solve(self.head_rows(self.candidate.label_names), self.candidate)
 
     def start(self) -> None:
         """Train the head on the frozen encoder's features. The penalty is divided among all rows, the texts of the

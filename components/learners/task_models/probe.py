@@ -29,27 +29,23 @@ MOST_ROWS = 20_000
 
 
 class HeadCandidate(NamedTuple):
-    """A candidate of the search: normalisation of the head's inputs (None: `head_norm`), L2 penalty, whether the names
-    of the labels are training texts (None: not used), and the weight of the classes (None: `none`)."""
+    """A candidate of the search: normalisation of the head's inputs (None: that of the settings), L2 penalty, whether
+    the names of the labels are training texts (None: not used), and the weight of the classes (None: `none`)."""
 
-    norm: Statistics | None
+    head_norm: Statistics | None
     penalty: float
-    names: bool | None = None
-    weight: ClassWeight | None = None
+    label_names: bool | None = None
+    class_weight: ClassWeight | None = None
 
     def __str__(self) -> str:
-        weight = "balanced" if self.weight == "balanced" else None
-        parts = [self.norm, self.penalty, "with label names" if self.names else None, weight]
+        weight = "balanced" if self.class_weight == "balanced" else None
+        parts = [self.head_norm, self.penalty, "with label names" if self.label_names else None, weight]
         return " ".join(str(part) for part in parts if part is not None)
 
     @property
     def record(self) -> dict[str, Any]:
         """Entries of a run's record."""
-        return {name: value for name, value in zip(RECORDED, self, strict=True) if value is not None}
-
-
-#: Names of the fields in a record.
-RECORDED = ("head_norm", "penalty", "label_names", "class_weight")
+        return {name: value for name, value in self._asdict().items() if value is not None}
 
 
 class HeadRows(NamedTuple):
@@ -64,10 +60,10 @@ def solve_head(head: Head, *, rows: HeadRows, candidate: HeadCandidate, steps: i
     (`Head.penalty_of`) by L-BFGS in float64 on the normalised features, without dropout, in at most `steps`
     iterations."""
     head.eval()
-    head.prior = head.log_prior(rows.targets) if candidate.weight == "balanced" else None
-    if candidate.norm is not None:
+    head.prior = head.log_prior(rows.targets) if candidate.class_weight == "balanced" else None
+    if candidate.head_norm is not None:
         assert isinstance(head.norm, FixedNorm)
-        head.norm.kind = candidate.norm
+        head.norm.kind = candidate.head_norm
     head.norm.fit(matrix(rows.inputs))
     head.penalty = head.penalty_of(candidate.penalty, rows.targets)
     if isinstance(head, ClassificationHead):

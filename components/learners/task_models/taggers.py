@@ -68,23 +68,14 @@ class Tagger(Head):
             return super().forward(features, batch)
         assert batch is not None, "a tagger reads units"
         units = Inside.of(batch["unit_lengths"], features.shape[1])
-        x_SUF = self.drop_words(units.put(self.norm(units.take(features))))
-        x_SUH = self._locked(self._recurrent(self._locked(x_SUF), batch["unit_lengths"], batch["rows"]))
+        x_SUF = self._locked(self.drop_words(units.put(self.norm(units.take(features)))))
+        x_BWF, lengths_B = _of_rows(self.projection(x_SUF), batch)
+        states_BWH = self.lstm(x_BWF, Texts(lengths_B))
+        x_SUH = self._locked(units.put(Inside.of(lengths_B, x_BWF.shape[1]).take(states_BWH)))
         return units.put(self.output(units.take(x_SUH)))
 
     def _locked(self, x_SUF: Tensor) -> Tensor:
         return self.drop_features(x_SUF.transpose(0, 1)).transpose(0, 1)
-
-    def _recurrent(self, x_SUF: Tensor, lengths: Tensor, rows: Tensor) -> Tensor:
-        """(S, U, F) -> (S, U, 2 * hidden): the LSTM's states, over all windows of a row."""
-        assert self.lstm is not None
-        x_SUF = self.projection(x_SUF)
-        sequences, units = x_SUF.shape[:2]
-        if len(lengths_B := _units_of_rows(lengths, rows)) == sequences:
-            return self.lstm(x_SUF, Texts(lengths))
-        of_windows, of_rows = Inside.of(lengths, units), Inside.of(lengths_B, int(on_host(lengths_B).max()))
-        states_BWH = self.lstm(of_rows.put(of_windows.take(x_SUF)), Texts(lengths_B))
-        return of_windows.put(of_rows.take(states_BWH))
 
     def loss(self, outputs: Tensor, batch: Batch) -> Tensor:
         """Mean negative log-likelihood per unit: of the tags, or of the rows' sequences by the CRF."""
