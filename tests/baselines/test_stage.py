@@ -30,9 +30,8 @@ from components.learners.base import Candidate, Rows
 from components.learners.baselines import stage
 from components.learners.baselines.stage import BaselineJob, baseline
 from components.learners.select import choose_of, predict
-from components.learners.task_models.words_part import WordsPart
 from components.learners.words import self_training
-from components.learners.words.classifier import load_words
+from components.learners.words.classifier import WordsPart, load_words
 from components.learners.words.systems import BESIDE, SYSTEMS
 from components.settings.tasks import TaskSource
 from tests.example_task import ROWS, rows, write_jsonl

@@ -12,8 +12,7 @@ from sklearn.linear_model import LogisticRegression
 from components.data.tasks.examples import ExamplesJob, examples
 from components.learners.finetuning.fit import weights_of
 from components.learners.task_models.base import Encoded
-from components.learners.task_models.heads import ClassificationHead, RegressionHead
-from components.learners.task_models.kinds.multilabel import MultilabelHead
+from components.learners.task_models.heads import ClassificationHead, MultilabelHead, RegressionHead
 from components.learners.task_models.probe import HeadCandidate, HeadRows, solve_head
 from components.settings.tasks import TaskSource
 from tests.example_task import ROWS, rows, write_jsonl

@@ -22,7 +22,7 @@ def test_dev_is_never_read(make_job, in_process, monkeypatch):
         assert split != "dev"
         return read_split(directory, split, **named)
 
-    for module in ("base", "results", "finetuning.fit", "finetuning.stage"):
+    for module in ("base", "finetuning.fit", "finetuning.stage"):
         monkeypatch.setattr(f"components.learners.{module}.read_split", refuses)
     finetune(make_job("ulmfit", "classification", source=BUDGET, frozen=True))
 

@@ -17,7 +17,7 @@ from components.data.tasks.results import read_averages
 from components.learners.finetuning.together import ShareJob, TogetherJob, together
 from components.learners.task_models.base import Encoded
 from components.learners.task_models.classifier import load_classifier
-from components.learners.task_models.kinds import classification
+from components.learners.task_models.kinds.texts import CLASSIFICATION
 from components.learners.task_models.model import TaskModel
 from components.learners.task_models.sampler import ExampleSampler
 from components.learners.ways.base import TaskMixture, Way, shares
@@ -70,7 +70,7 @@ def test_a_step_is_the_next_batch_of_its_task():
 def test_a_batch_has_gradients_for_its_head_and_the_encoder(make_encoder, settings):
     encoder = load_encoder(make_encoder("ulmfit"))
     models = [
-        TaskModel(encoder.model, task=classification.TASK, settings=settings, labels=labels)
+        TaskModel(encoder.model, task=CLASSIFICATION, settings=settings, labels=labels)
         for labels in (["a", "b", "c"], ["even", "odd"])
     ]
     whole = Way().trained(models)

@@ -10,7 +10,7 @@ import torch
 from components.core.errors import ConfigError
 from components.learners.finetuning.stage import finetune
 from components.learners.task_models.classifier import load_classifier
-from components.learners.task_models.kinds import classification
+from components.learners.task_models.kinds.texts import CLASSIFICATION
 from components.learners.task_models.model import TaskModel
 from components.learners.task_models.sampler import ExampleSampler
 from components.models.encoder import load_encoder
@@ -25,9 +25,9 @@ pytestmark = pytest.mark.usefixtures("in_process")
 def batches(encoder: Path, settings: FinetuneSettings, **changes: Any) -> tuple[TaskModel, ExampleSampler]:
     loaded, settings = load_encoder(encoder), settings.model_copy(update=changes)
     torch.manual_seed(0)
-    model = TaskModel(loaded.model, task=classification.TASK, settings=settings, labels=["a", "b", "c"]).eval()
+    model = TaskModel(loaded.model, task=CLASSIFICATION, settings=settings, labels=["a", "b", "c"]).eval()
     texts = [(f"the {word} is red and very old {number}",) for number, word in enumerate(["apple", "iron", "cat"] * 3)]
-    encoded = classification.encode(texts, loaded.tokenizer, loaded.model, settings)
+    encoded = CLASSIFICATION.encode(texts, loaded.tokenizer, loaded.model, settings)
     return model, ExampleSampler(encoded, [np.asarray([float(row % 3)]) for row in range(9)], batch_size=4, seed=3)
 
 

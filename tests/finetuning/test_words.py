@@ -9,7 +9,7 @@ from components.learners.finetuning import execution
 from components.learners.finetuning.execution import WEIGHTS
 from components.learners.finetuning.stage import finetune
 from components.learners.task_models.classifier import TextClassifier, load_classifier
-from components.learners.task_models.words_part import joint
+from components.learners.words.classifier import joint
 from tests.finetuning.interruption import answers_of, learned
 
 

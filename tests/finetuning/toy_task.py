@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from components.learners.task_models.base import Task
 from components.learners.task_models.heads import Head, precise
 from components.learners.task_models.inputs import pooling_of_windows
-from components.learners.task_models.kinds.classification import encode
+from components.learners.task_models.kinds.texts import encode
 from components.models.base import Batch
 
 

@@ -20,9 +20,8 @@ from components.data.tasks.kinds import scoring_for
 from components.learners.base import Rows
 from components.learners.loading import load_model
 from components.learners.words.classifier import WordsClassifier, WordsModel, read_model, write_model
-from components.learners.words.features import WordFeatures
+from components.learners.words.features import Counted, WordFeatures, spaced
 from components.learners.words.systems import SYSTEMS as TABLE
-from components.learners.words.text import Counted, spaced
 from components.registry.drift.measurements import SKETCH, measure, projection
 from components.registry.exports.champion import export_encoder
 from headstart import load

@@ -44,8 +44,8 @@ from components.learners.finetuning.fit import Fit, Fits, build, epoch_of, gpu_b
 from components.learners.finetuning.runs import Member, at, execute, finished, result
 from components.learners.select import choose_of, select
 from components.learners.task_models.features import trim
-from components.learners.task_models.words_part import WordsPart, mean
 from components.learners.ways import WAYS
+from components.learners.words.classifier import WordsPart, mean
 from components.learners.words.systems import BESIDE, probable
 from components.settings.cluster import ClusterSettings
 from components.settings.finetune import Way as WayName

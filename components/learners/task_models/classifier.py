@@ -40,7 +40,7 @@ from components.learners.task_models.kinds import find_task
 from components.learners.task_models.model import TaskModel
 from components.learners.task_models.predictor import Predictor, decided, portions
 from components.learners.task_models.sampler import matrix
-from components.learners.task_models.words_part import WordsPart
+from components.learners.words.classifier import WordsPart
 from components.models.base import LanguageModel
 from components.models.encoder import Encoder, load_encoder, load_weights, save_encoder, save_weights
 from components.settings.finetune import KEYS_OF_WAYS, FinetuneSettings

@@ -24,8 +24,7 @@ from components.learners.task_models.classifier import load_classifier
 from components.learners.task_models.heads import Head
 from components.learners.task_models.kinds import find_task
 from components.learners.task_models.model import TaskModel
-from components.learners.task_models.words_part import WordsPart
-from components.learners.words.classifier import WordsModel, load_words
+from components.learners.words.classifier import WordsModel, WordsPart, load_words
 from components.learners.words.features import WordFeatures
 from components.learners.words.linear import fit_labels, spanned
 from components.models.sentence import Dense, Reading
