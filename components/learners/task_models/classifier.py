@@ -248,7 +248,7 @@ class TextClassifier(TaskClassifier):
             config["words"] = self.words.write(directory)
         (directory / "config.json").write_text(json.dumps(config, indent=1, sort_keys=True) + "\n")
         (directory / "labels.json").write_text(json.dumps(self.labels, ensure_ascii=False, indent=1) + "\n")
-        save_weights(directory / "head.safetensors", _AboveEncoder(self.model))
+        save_weights(directory / "head.safetensors", _above_encoder(self.model))
         save_encoder(directory / ENCODER, family=family, model=self.encoder, tokenizer=tokenizer)
 
 
@@ -272,13 +272,9 @@ class AveragedClassifier(TaskClassifier):
         return tempered(mean_answers(answers), self.temperature, exclusive=not has(self.kind, "labels"))
 
 
-class _AboveEncoder(nn.Module):
+def _above_encoder(model: TaskModel) -> nn.Module:
     """The modules of a task model except the encoder, with the names of the stored weights."""
-
-    def __init__(self, classifier: TaskModel) -> None:
-        super().__init__()
-        self.features = classifier.features
-        self.head = classifier.head
+    return nn.ModuleDict({"features": model.features, "head": model.head})
 
 
 def load_classifier(directory: Path) -> TextClassifier | AveragedClassifier:
@@ -330,5 +326,5 @@ def _read(directory: Path, encoder: Encoder) -> TextClassifier:
     except (OSError, ValueError, KeyError, ConfigError) as error:
         raise ArtifactError(f"{directory}: not a classifier of this version ({error}); fine-tune again") from error
     classifier = TaskModel(encoder.model, task=task, settings=settings, labels=labels)
-    load_weights(directory / "head.safetensors", _AboveEncoder(classifier))
+    load_weights(directory / "head.safetensors", _above_encoder(classifier))
     return TextClassifier(classifier.eval(), encoder.tokenizer, precision, temperature, words)

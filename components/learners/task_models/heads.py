@@ -12,6 +12,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from components.data.tasks.data import Answer, Target
 from components.learners.task_models.pooling import Inside, mask
 from components.models.base import Batch
 from components.models.layers.host import move, on_host
@@ -182,7 +183,7 @@ class Head(nn.Module):
         """The head of `finetune.<family>`: normalisation, dropout, one or two linear layers."""
         return cls(features, cls.outputs or len(labels), **shape_of(settings))
 
-    def prepare(self, targets: Sequence[NDArray[np.float64]]) -> None:
+    def prepare(self, targets: Sequence[Target]) -> None:
         """Called with the N training targets before training, for statistics such as their range."""
 
     @property
@@ -191,7 +192,7 @@ class Head(nn.Module):
         units of all rows together would need too much memory."""
         return isinstance(self.hidden, nn.Identity) and not self.reads_units
 
-    def penalty_of(self, strength: float, targets: Sequence[NDArray[np.float64]]) -> float:
+    def penalty_of(self, strength: float, targets: Sequence[Target]) -> float:
         """The `penalty` with which `loss`, a mean over N rows, has the minimum of scikit-learn's estimators on them:
         sum of the losses + strength / 2 * |w|^2, w the weights of one label. strength is 1 / C of LogisticRegression.
         """
@@ -202,7 +203,7 @@ class Head(nn.Module):
         head that starts at the optimum has gradient 0, and the first steps change the features only."""
         return loss + self.penalty / 2 * self.output.weight.square().sum()
 
-    def log_prior(self, targets: Sequence[NDArray[np.float64]]) -> Tensor | None:
+    def log_prior(self, targets: Sequence[Target]) -> Tensor | None:
         """(C,) logits of the frequencies of the labels in N targets; 0 for labels that are equally frequent, and for a
         label of no row. None: a row has no labels with a probability each."""
         return None
@@ -249,59 +250,53 @@ class Head(nn.Module):
         divergence = (wanted.exp() * (wanted - logits.log_softmax(-1))).masked_fill(~given, 0)
         return temperature**2 * divergence.sum(-1).mean()
 
-    def answers(self, outputs: Tensor, batch: Batch) -> list[NDArray[np.float32]]:
+    def answers(self, outputs: Tensor, batch: Batch) -> list[Answer]:
         """The answers to the B rows of a batch (see `components.data.tasks.data.Answer`)."""
         raise NotImplementedError
 
-    def taught(self, outputs: Tensor, batch: Batch) -> list[NDArray[np.float32]]:
+    def taught(self, outputs: Tensor, batch: Batch) -> list[Answer]:
         """What a student learns from these outputs, one vector per row: probabilities, or a number."""
         return self.answers(outputs, batch)
 
-    def calibrate(
-        self,
-        raw: list[NDArray[np.float32]],
-        score: Callable[[list[NDArray[np.float32]]], NDArray[np.float64]],
-    ) -> list[NDArray[np.float32]]:
+    def calibrate(self, raw: list[Answer], score: Callable[[list[Answer]], NDArray[np.float64]]) -> list[Answer]:
         """Fit a parameter without gradient (a threshold), which is stored with the weights, to the answers to N rows
         without it; returns the answers with it. `score`: answers -> (N,) primary metric of each row."""
         return raw
 
 
-class LabelHead(Head):
-    """A head with one probability per label, which can learn soft targets."""
+def counts_of(targets: Sequence[Target], labels: int) -> NDArray[np.int64]:
+    """(C,) number of the N targets with each label."""
+    return np.bincount(np.concatenate([np.zeros(0), *targets]).astype(np.int64), minlength=labels)
+
+
+class ClassificationHead(Head):
+    """One of C classes per row; a row has one feature vector."""
 
     outputs = None
 
-    def counts(self, targets: Sequence[NDArray[np.float64]]) -> NDArray[np.int64]:
-        """(C,) number of the N targets with each label."""
-        given = np.concatenate([np.zeros(0), *targets]).astype(np.int64)
-        return np.bincount(given, minlength=self.output.out_features)
-
-
-class ClassificationHead(LabelHead):
-    """One of C classes per row; a row has one feature vector."""
-
-    def penalty_of(self, strength: float, targets: Sequence[NDArray[np.float64]]) -> float:
+    def penalty_of(self, strength: float, targets: Sequence[Target]) -> float:
         """Doubled for two labels: the square of w, their difference, is twice the sum of their squares."""
-        return super().penalty_of(strength, targets) * (2 if np.count_nonzero(self.counts(targets)) == 2 else 1)
+        return super().penalty_of(strength, targets) * (2 if np.count_nonzero(counts_of(targets, 0)) == 2 else 1)
 
-    def log_prior(self, targets: Sequence[NDArray[np.float64]]) -> Tensor:
-        counts = self.counts(targets)
+    def log_prior(self, targets: Sequence[Target]) -> Tensor:
+        counts = counts_of(targets, self.output.out_features)
         return torch.from_numpy(np.log(np.where(counts > 0, counts * (counts > 0).sum() / len(targets), 1.0)))
 
-    def answers(self, outputs: Tensor, batch: Batch) -> list[NDArray[np.float32]]:
+    def answers(self, outputs: Tensor, batch: Batch) -> list[Answer]:
         return list(outputs.float().softmax(1).cpu().numpy())
 
 
-class MultilabelHead(LabelHead):
+class MultilabelHead(Head):
     """Independent probabilities of C labels: a distribution of two values for each row and label."""
 
-    def penalty_of(self, strength: float, targets: Sequence[NDArray[np.float64]]) -> float:
+    outputs = None
+
+    def penalty_of(self, strength: float, targets: Sequence[Target]) -> float:
         """The penalty of any head, divided by the number of labels, because the loss is a mean over the labels too."""
         return super().penalty_of(strength, targets) / self.output.out_features
 
-    def log_prior(self, targets: Sequence[NDArray[np.float64]]) -> Tensor:
-        counts = self.counts(targets)
+    def log_prior(self, targets: Sequence[Target]) -> Tensor:
+        counts = counts_of(targets, self.output.out_features)
         varies = (counts > 0) & (counts < len(targets))
         return torch.from_numpy(np.log(np.where(varies, counts / np.maximum(1, len(targets) - counts), 1.0)))
 
@@ -319,7 +314,7 @@ class MultilabelHead(LabelHead):
     def shares(self, batch: Batch) -> Tensor:
         return torch.stack([1 - batch["targets"], batch["targets"]], dim=-1).flatten(0, 1)
 
-    def answers(self, outputs: Tensor, batch: Batch) -> list[NDArray[np.float32]]:
+    def answers(self, outputs: Tensor, batch: Batch) -> list[Answer]:
         return list(outputs.float().sigmoid().cpu().numpy())
 
 
@@ -332,7 +327,7 @@ class ChoiceHead(Head):
         missing = mask(move(counts, outputs.device), int(counts.max())).logical_not()
         return choices.put(outputs)[..., 0].masked_fill(missing, -torch.inf)
 
-    def answers(self, outputs: Tensor, batch: Batch) -> list[NDArray[np.float32]]:
+    def answers(self, outputs: Tensor, batch: Batch) -> list[Answer]:
         shares = self.logits(precise(outputs), batch).softmax(1).float().cpu().numpy()
         return [row[:count] for row, count in zip(shares, on_host(batch["rows"]).bincount().tolist(), strict=True)]
 
@@ -348,12 +343,12 @@ class RegressionHead(Head):
         self.register_buffer("low", torch.zeros(()))
         self.register_buffer("range", torch.ones(()))
 
-    def prepare(self, targets: Sequence[NDArray[np.float64]]) -> None:
+    def prepare(self, targets: Sequence[Target]) -> None:
         values = np.concatenate(targets)
         self.low.fill_(float(values.min()))
         self.range.fill_(float(np.ptp(values)) or 1.0)
 
-    def penalty_of(self, strength: float, targets: Sequence[NDArray[np.float64]]) -> float:
+    def penalty_of(self, strength: float, targets: Sequence[Target]) -> float:
         """Doubled: strength is alpha of scikit-learn's Ridge, whose squared errors have no factor 1 / 2."""
         return 2 * super().penalty_of(strength, targets)
 
@@ -365,6 +360,6 @@ class RegressionHead(Head):
         result = precise(outputs[:, 0])
         return nn.functional.mse_loss(result, (batch["targets"][:, 0].to(result.dtype) - self.low) / self.range)
 
-    def answers(self, outputs: Tensor, batch: Batch) -> list[NDArray[np.float32]]:
+    def answers(self, outputs: Tensor, batch: Batch) -> list[Answer]:
         """[value] of each row, on the scale of the targets; not clipped."""
         return list((self.low + self.range * outputs).float().cpu().numpy())

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from components.data.scoring.spans import legal_transitions
+from components.data.tasks.data import Answer
 from components.learners.task_models.heads import Head, shape_of
 from components.learners.task_models.pooling import Inside
 from components.models.base import Batch
@@ -98,13 +98,13 @@ class Tagger(Head):
         lengths_B = _units_of_rows(batch["unit_lengths"], batch["rows"])
         return Inside.of(lengths_B, targets_BWC.shape[1]).take(targets_BWC)
 
-    def taught(self, outputs: Tensor, batch: Batch) -> list[NDArray[np.float32]]:
+    def taught(self, outputs: Tensor, batch: Batch) -> list[Answer]:
         """Probabilities (W * C,) of the tags at each unit of each row; not of a CRF."""
         counts = on_host(_units_of_rows(batch["unit_lengths"], batch["rows"])).tolist()
         shares = self.logits(outputs.float(), batch).softmax(-1).cpu().split(counts)
         return [each.flatten().numpy() for each in shares]
 
-    def answers(self, outputs: Tensor, batch: Batch) -> list[NDArray[np.float32]]:
+    def answers(self, outputs: Tensor, batch: Batch) -> list[Answer]:
         """Tag indices (W,) of each row: the best legal sequence."""
         scores_BWC, lengths_B = _of_rows(outputs.float(), batch)
         if self.crf is None:
