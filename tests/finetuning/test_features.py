@@ -76,6 +76,8 @@ WORDS = [("the", "apple", "1234"), ("iron",), ("red", "goat")]
     ("kind", "family", "rows", "mixes"),
     [
         ("classification", "bert", TEXTS, False),
+        ("classification", "word2vec", TEXTS, False),
+        ("classification", "fasttext", TEXTS, False),
         ("pair", "ulmfit", PAIRS, False),
         ("similarity", "gpt", PAIRS, False),
         ("choice", "bert", CHOICES, False),

@@ -12,7 +12,7 @@ from components.learners.task_models.classifier import AveragedClassifier, TextC
 from components.learners.task_models.kinds import TASKS, find_task
 from components.learners.task_models.model import TaskModel, batches_by_length
 from components.learners.task_models.predictor import Predictor, padded_length
-from components.learners.task_models.sampler import collate, matrix
+from components.learners.task_models.sampler import matrix
 from components.models import FAMILIES
 from components.models.encoder import build_model, load_encoder
 from components.settings.finetune import FinetuneSettings
@@ -128,21 +128,6 @@ def test_batches_end_before_much_padding_and_keep_the_order_of_the_rows():
     # 6 of 182 padded pieces are allowed, 12 of 189 are not.
     assert batches([*[25] * 6, 26], 300) == [[*range(7)]]
     assert batches([*[25] * 6, 27], 300) == [[*range(6)], [6]]
-
-
-STATIC = [name for name, family in FAMILIES.items() if family.objective == "static"]
-
-
-@pytest.mark.parametrize("family", STATIC)
-@pytest.mark.parametrize("pooling", ["mean", "lead", "max", "summary", "concat"])
-def test_vectors_equal_those_of_a_batch_without_padding(family, pooling, make_encoder, settings):
-    changed = settings.model_copy(update={"pooling": pooling, "layers": "last"})
-    classifier = make_classifier(make_encoder(family), changed)
-    encoded = [Encoded.of_texts([ids]) for ids in ([5, 6, 7], [8], [9, 9, 5, 12, 6])]
-    read = classifier.predictor.read(encoded)
-    with torch.no_grad():
-        for actual, row in zip(read, encoded, strict=True):
-            torch.testing.assert_close(matrix([actual]), classifier.model.vectors(collate([row])))
 
 
 def test_exact_values_of_word_vectors(settings):
