@@ -28,7 +28,6 @@ from components.learners.finetuning import stage
 from components.learners.finetuning.fit import Fit, fresh_encoder
 from components.learners.finetuning.runs import Run
 from components.learners.task_models.model import TaskModel
-from components.learners.task_models.sampler import matrix
 from components.models.encoder import load_encoder
 from components.studies.frame import Outputs, Parts, Sheet, over
 from components.studies.labelled import Labelled
@@ -111,7 +110,7 @@ def learn(
     for parameter, other in zip(lowest, chain(*(source or model).encoder.layer_groups()[:copied]), strict=True):
         parameter.data.copy_(other)
     member.trained = True
-    model.head.norm.fit(matrix(member.inputs("train")))
+    member.fit_norm()
     if not learning:
         frozen = set(map(id, lowest))
         left = [[each for each in group.parameters if id(each) not in frozen] for group in state.groups]

@@ -221,14 +221,17 @@ class Member:
         """Fit the head to the training rows as the encoder reads them now."""
         self._solve(self.head_rows(self.candidate.label_names), self.candidate)
 
+    def fit_norm(self) -> None:
+        """Fit the normalisation of the head to the training rows as the encoder reads them now."""
+        self.head.norm.fit(matrix(self.inputs("train")))
+
     def start(self) -> None:
         """Train the head on the frozen encoder's features. The penalty is divided among all rows, the texts of the
         teachers included."""
         if self.fit.settings.head_steps and (self.is_solved or self.way.trains_encoder):
             self.fit_head()
         elif not self.way.trains_encoder and not self.is_solved:
-            self.head.cpu().norm.fit(matrix(self.inputs("train")))
-            self.head.to(first_device())
+            self.fit_norm()
         count = len(self.rows.labelled)
         self.head.penalty *= count / (count + len(self.taught[1]))
         self.model.eval()

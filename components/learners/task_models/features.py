@@ -28,7 +28,7 @@ def averaged(rows: Sequence[Encoded], groups: NDArray[np.int64]) -> list[Encoded
     """One vector for each group: the mean of the vectors of its rows. (N,) group of each row, from 0, ascending."""
     if len(np.unique(groups)) == len(groups):
         return list(rows)
-    parts = [matrix(rows[row] for row in np.flatnonzero(groups == group)) for group in np.unique(groups)]
+    parts = [matrix(rows[row] for row in np.flatnonzero(groups == group).tolist()) for group in np.unique(groups)]
     return [Encoded.of_vectors([part.mean(0).numpy()]) for part in parts]
 
 
