@@ -20,7 +20,7 @@ from components.core.artifacts import read_manifest
 from components.core.clock import OutOfTimeError, until
 from components.core.errors import ConfigError
 from components.data.ingestion.unlabelled import write_texts
-from components.data.tasks.budgets import folds_of, sample_rows
+from components.data.tasks.budgets import sample_rows
 from components.data.tasks.data import Answer, Fields, Split, mean_answers
 from components.data.tasks.examples import ExamplesJob, examples, read_facts, read_split, strata_of
 from components.data.tasks.kinds import scoring_for
@@ -161,24 +161,6 @@ def test_a_budget_of_one_row_is_refused(tmp_path):
     task = made(tmp_path, "similarity", sizes=(2, 2, 2), budgets=[1], seeds=[0])
     with pytest.raises(ConfigError, match=r"data\.tasks\.things\.budgets: 1 training row.*too few.*selection: dev"):
         learned(task)
-
-
-def test_the_answer_to_a_row_does_not_depend_on_its_own_label(crossed):
-    """The answers to one fold are those of a fresh run without its rows."""
-    facts, train = read_facts(crossed), read_split(crossed, "train")
-    scoring = scoring_for(facts.kind, facts.labels)
-    folds = folds_of(strata_of(train, facts.kind), 3, seed=0)
-    system = SYSTEMS["classification"]["tfidf-words"]
-    actual = predict(system, Rows(train, np.arange(len(train)), train.take([]), train, facts.labels, scoring, folds))
-    rest = train.take(np.flatnonzero(folds != 1))
-    alone = system(Rows(rest, np.arange(len(rest)), rest, rest, facts.labels, scoring))
-    chosen = next(candidate for candidate in alone if candidate.details["c"] == actual.record["c"])
-    inside = np.flatnonzero(folds == 1)
-    first = np.log(np.stack(actual.answers[OUT_OF_FOLD])[inside])
-    second = np.log(chosen.model.answers([train.fields[row] for row in inside]))
-    # They differ by the temperature, which is that of the other folds.
-    ratios = (first[:, 1:] - first[:, :1]) / (second[:, 1:] - second[:, :1])
-    np.testing.assert_allclose(ratios, ratios[0, 0], rtol=1e-4)
 
 
 def test_seeds_with_the_same_rows_are_learned_once(task, monkeypatch):

@@ -59,7 +59,6 @@ def test_a_batch_contains_the_vectors_of_its_rows_in_order():
     ]
     assert batch["offsets"][1].tolist() == [[0, 1], [2, 3], [-1, -1]]
     assert batch["targets"].tolist() == [[7], [8]]
-    assert matrix([TABLE[2], TABLE[1]]).tolist() == [[6, 7], [8, 9], [10, 11]]
     assert collate(TABLE[2:])["unit_lengths"].tolist() == [0]
     values = np.arange(6, dtype=np.float32)[:, None]
     batch = collate([Encoded.of_vectors(values[3:]), Encoded.of_vectors(values[:2])])
