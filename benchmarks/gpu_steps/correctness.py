@@ -16,7 +16,7 @@ from components.cluster.distributed import World
 from components.data.segmenters import Segmentation
 from components.learners.task_models.base import Encoded
 from components.learners.task_models.kinds import find_task
-from components.learners.task_models.model import TaskModel
+from components.learners.task_models.model import Objective, TaskModel
 from components.learners.task_models.sampler import ExampleSampler
 from components.models import FAMILIES
 from components.models.base import Batch, LanguageModel
@@ -263,5 +263,6 @@ def _tagging(tagger: Literal["linear", "bilstm_crf"], device: torch.device) -> I
         encoded.append(Encoded([sequence], [np.zeros_like(sequence)], [units], [none]))
         targets.append(rng.integers(0, 2, length).astype(np.float64))
     sampler = ExampleSampler(encoded, targets, batch_size=8, seed=0)
-    state = TrainingState.fresh(model, decayed(model.parameters()), settings=training, precision="bf16")
+    task = Objective([model], model.loss)
+    state = TrainingState.fresh(task, decayed(task.parameters()), settings=training, precision="bf16")
     return train(state, sampler, settings=training, total_steps=12, seed=0, world=World(device=device))

@@ -6,7 +6,7 @@ cross-validation is `rows.without(fold)`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -22,7 +22,7 @@ from components.data.tasks.budgets import sample_rows
 from components.data.tasks.data import Answer, Fields, Labels, Split
 from components.data.tasks.examples import largest_draw, read_facts, read_split, run_folds, strata_of
 from components.data.tasks.kinds import scoring_for
-from components.data.tasks.results import OUT_OF_FOLD
+from components.data.tasks.results import OUT_OF_FOLD, RunResult, write_results
 
 
 class Fitted(Protocol):
@@ -228,3 +228,19 @@ Learner = Callable[[Rows], Sequence[Candidate]]
 def per_row(scoring: Scoring, rows: Split) -> Callable[[Sequence[Answer]], NDArray[np.float64]]:
     """Answers -> (N,) primary metric of each row."""
     return lambda result: scoring.scores(scoring.statistics(rows.fields, rows.targets, result).toarray())[scoring.main]
+
+
+def write_runs(directory: Path, examples: Path, results: Iterable[RunResult], *, system: str) -> dict[str, Any]:
+    """Write the files of `components.data.tasks.results`, one result at a time; returns facts of the manifest.
+    `examples`: output directory of the stage `examples`."""
+    facts = read_facts(examples)
+    named = ("dev", "test") if facts.selection == "dev" else ("test",)
+    splits = {name: read_split(examples, name) for name in named}
+    records = write_results(directory, results, splits=splits, labels=facts.labels)
+    return {
+        "task": facts.task,
+        "system": system,
+        "selection": facts.selection,
+        "examples": facts.digests,
+        "runs": len(records),
+    }

@@ -27,7 +27,7 @@ from scipy.special import stdtr
 from components.core.errors import ArtifactError
 from components.data.tasks.data import Fields, Labels, spaced
 from components.data.tasks.members import DOMAIN
-from components.learners.words.text import counts_of, terms_of, weighted
+from components.learners.words.features import counts_of, terms_of, weighted
 
 #: Highest p-value of a flagged text: about this share of the domain's own texts is flagged.
 LEVEL: Final = 0.05

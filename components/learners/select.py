@@ -5,11 +5,11 @@ The best of several scores is often the best by chance. Therefore the simplest c
 one standard error of the best one (Breiman et al. 1984, "Classification and regression trees", section 3.4.3). The
 standard error of the difference on the same rows comes from a jackknife over units (`Split.units`).
 
-The score of the chosen candidate on the rows by which it was chosen is still too high. The score of `Choice.answers` is
-honest: the rows of each fold are answered by the candidate that was chosen on the other folds.
+The score of the chosen candidate on the rows by which it was chosen is still too high. The score of the answers of
+`choose` is honest: the rows of each fold are answered by the candidate that was chosen on the other folds.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
@@ -24,57 +24,45 @@ from components.data.tasks.calibration import calibrated
 from components.data.tasks.data import Answer, Labels, Split
 from components.learners.base import Fitted, Learner, Rows
 
-Option = TypeVar("Option")
+Option = TypeVar("Option", bound=Hashable)
 #: Training rows from which one fold alone chooses: it has enough rows to tell the candidates apart.
 MANY_ROWS: Final = 2000
 #: Maximum number of parts of a jackknife; of more units, several are left out together.
 MOST_PARTS: Final = 500
 
 
-@dataclass(frozen=True)
-class Choice:
-    """A chosen candidate.
-
-    Attributes:
-        by_fold: fold -> index of the candidate that is chosen without its rows; empty without folds.
-        answers: N answers, to the rows of each fold by the candidate of `by_fold`; without folds by the chosen one.
-    """
-
-    index: int
-    by_fold: dict[int, int]
-    answers: list[Answer]
-
-    def by_fold_of(self, candidates: Sequence[Option]) -> dict[int | None, Option]:
-        """Fold -> the candidate that is chosen without its rows; None -> the one that is chosen on all rows."""
-        return {None: candidates[self.index]} | {fold: candidates[index] for fold, index in self.by_fold.items()}
-
-
 def choose(
     scoring: Scoring,
     rows: Split,
-    candidates: Sequence[Vectors],
+    candidates: Mapping[Option, Vectors],
     *,
     folds: NDArray[np.int64] | None = None,
     errors: float = 1,
-) -> Choice:
+) -> tuple[dict[int | None, Option], list[Answer]]:
     """The first candidate that is not worse than the best one by more than `errors` standard errors; with 0 the best.
 
     Args:
         candidates: for each candidate N answers of models that have not learned from the rows; the simplest first.
         folds: (N,) fold of each row; None: one choice on all rows.
+
+    Returns:
+        Fold -> the candidate that is chosen without its rows; None -> the one that is chosen on all rows. And N
+        answers, to the rows of each fold by its candidate; without folds by the chosen one.
     """
-    by_fold: dict[int, int] = {}
-    statistics = [scoring.statistics(rows.fields, rows.targets, answers) for answers in candidates]
-    index = _first(scoring, statistics, rows.units, errors)
+    options = list(candidates)
+    statistics = [scoring.statistics(rows.fields, rows.targets, answers) for answers in candidates.values()]
+    chosen: dict[int | None, Option] = {None: options[_first(scoring, statistics, rows.units, errors)]}
     for fold in [] if folds is None else np.unique(folds).tolist():
         others = np.flatnonzero(folds != fold)
         of_others = [scoring.of_part(matrix[others]) for matrix in statistics]
-        by_fold[fold] = _first(scoring, of_others, rows.units[others], errors)
-    of_row = [index] * len(rows) if folds is None else [by_fold[fold] for fold in folds.tolist()]
-    return Choice(index, by_fold, [np.asarray(candidates[number][row]) for row, number in enumerate(of_row)])
+        chosen[fold] = options[_first(scoring, of_others, rows.units[others], errors)]
+    of_rows = [None] * len(rows) if folds is None else folds.tolist()
+    return chosen, [np.asarray(candidates[chosen[fold]][row]) for row, fold in enumerate(of_rows)]
 
 
-def choose_of(rows: Rows, candidates: Sequence[Vectors], *, errors: float = 1) -> Choice:
+def choose_of(
+    rows: Rows, candidates: Mapping[Option, Vectors], *, errors: float = 1
+) -> tuple[dict[int | None, Option], list[Answer]]:
     """The choice of one of several answers to the judged rows of a run."""
     return choose(rows.scoring, rows.judged[1], candidates, folds=rows.folds, errors=errors)
 
@@ -95,8 +83,7 @@ def select(
         errors: as of `choose`.
 
     Returns:
-        Setting -> answers to the judged rows, of all folds together and calibrated; `Choice.by_fold_of`; and
-        `Choice.answers`.
+        Setting -> answers to the judged rows, of all folds together and calibrated; and the result of `choose`.
     """
     pooled = {
         option: calibrate(
@@ -104,8 +91,7 @@ def select(
         )
         for option in parts[0]
     }
-    choice = choose_of(rows, list(pooled.values()), errors=errors)
-    return pooled, choice.by_fold_of(list(pooled)), choice.answers
+    return pooled, *choose_of(rows, pooled, errors=errors)
 
 
 def _first(scoring: Scoring, statistics: Sequence[Any], units: Labels, errors: float) -> int:
@@ -167,7 +153,7 @@ def predict(learner: Learner, rows: Rows) -> Predictions:
             check_time()
             answers[number] = fitted[number].model.answers(held.fields)
         if not parts and len(left) > 1 and len(judged) > MANY_ROWS:
-            left = [choose(rows.scoring, held, list(answers.values())).index]
+            left = [choose(rows.scoring, held, answers)[0][None]]
             answers = {left[0]: answers[left[0]]}
         parts.append(answers)
     _, by_fold, chosen = select(rows, parts)

@@ -21,7 +21,7 @@ from components.learners.abstention import share_at
 from components.learners.domain import Domain
 from components.learners.loading import load_model
 from components.learners.prediction import Classifier
-from components.learners.words.text import Counted
+from components.learners.words.features import Counted
 from components.pages.project import Champion, Project
 from components.registry.champion import fetched
 from components.registry.tracking import Version

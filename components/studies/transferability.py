@@ -109,7 +109,8 @@ def learn(
     lowest = [*chain(*encoder.layer_groups()[:copied])]
     for parameter, other in zip(lowest, chain(*(source or model).encoder.layer_groups()[:copied]), strict=True):
         parameter.data.copy_(other)
-    model.head.fit_norm(member.inputs("train", trained=True).matrix())
+    member.trained = True
+    member.fit_norm()
     if not learning:
         frozen = set(map(id, lowest))
         left = [[each for each in group.parameters if id(each) not in frozen] for group in state.groups]

@@ -90,9 +90,8 @@ def layer_vectors(encoder: Encoder, split: Split, *, kind: str, settings: Finetu
     the mean of the hidden states, over the sequences of a row; words have their `unit_states`."""
     task, read = find_task(kind), settings.model_copy(update={"method": "features", "layers": "all", "pooling": "mean"})
     model = TaskModel(encoder.model, task=task, settings=read, labels=["no", "yes"]).eval()
-    table = Predictor(model).table(model.encode(split.fields, encoder.tokenizer))
-    rows = [np.concatenate(row) if table.of_units else np.mean(row, axis=0, keepdims=True) for row in table.rows]
-    joined = np.concatenate(rows)
+    rows = [row.vectors for row in Predictor(model).read(model.encode(split.fields, encoder.tokenizer))]
+    joined = np.concatenate([np.concatenate(row) if model.of_units else np.mean(row, 0, keepdims=True) for row in rows])
     if len(joined) != sum(map(len, split.targets)):
         raise ConfigError(
             f"{kind}: an input is longer than finetune.<family>.max_length; raise the limit for this study"

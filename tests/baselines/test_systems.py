@@ -14,7 +14,7 @@ from components.data.tasks.kinds import scoring_for
 from components.learners.base import Rows
 from components.learners.baselines import baselines_of
 from components.learners.select import Predictions, predict
-from components.learners.words.text import split_words
+from components.learners.words.features import split_words
 
 
 def data(kind: str, rows: list[tuple[Fields, list[float]]], labels: Sequence[str] = ()) -> Rows:

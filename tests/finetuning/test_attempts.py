@@ -14,14 +14,12 @@ from components.core.errors import ConfigError
 from components.data.tasks.examples import read_split
 from components.learners.finetuning import execution
 from components.learners.finetuning.execution import LEAST_SHARE, attempt, cost_of, share_within
-from components.learners.finetuning.fit import PROCESS, gpu_bytes
-from components.learners.finetuning.stage import finetune
+from components.learners.finetuning.fit import PROCESS, FinetuneJob, gpu_bytes
+from components.learners.finetuning.stage import finetune, fits_of
 from components.learners.task_models.kinds import TASKS
 from components.learners.ways import ways_of
 from components.learners.ways.finetune import Finetune
 from components.models import FAMILIES
-from components.settings import contrastive
-from components.settings.contrastive import ContrastiveSettings
 from components.settings.finetune import AutoSettings, FinetuneSettings
 from tests.finetuning.interruption import BUDGET, digests, learned, records_of
 from tests.finetuning.test_crossvalidation import chosen_of
@@ -34,17 +32,10 @@ def every_way(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(execution, "PREFERRED", None)
 
 
-@pytest.fixture
-def costs(monkeypatch: pytest.MonkeyPatch) -> dict[str, tuple[float, float, int]]:
+def costs(job: FinetuneJob) -> dict[str, tuple[float, float, int]]:
     """Way to learn -> its cost."""
-    noted: dict[str, tuple[float, float, int]] = {}
-
-    def note(given):
-        noted[given.settings.method] = cost_of(given)
-        return noted[given.settings.method]
-
-    monkeypatch.setattr(execution, "cost_of", note)
-    return noted
+    ways = (job.settings.model_copy(update={"method": way}) for way in ("features", "finetune"))
+    return {settings.method: cost_of(next(fits_of(job, settings))) for settings in ways}
 
 
 @pytest.mark.parametrize("selection", ["budget", "dev"])
@@ -145,16 +136,13 @@ def test_the_first_way_is_always_tried_and_costs_add_up(monkeypatch):
     assert share_within(1.0, 1.0, 0.0, 0) == 1 and share_within(0.9, 1.0, 0.0, 0) == 0
 
 
-@pytest.mark.parametrize("way", ["contrastive", "finetune"])
-def test_a_way_that_costs_more_than_is_left_is_shortened(
-    way, make_job, in_process, every_way, costs, monkeypatch, capsys
-):
-    monkeypatch.setattr(contrastive, "ROWS", 4)
-    job = {"source": BUDGET, "method": "auto", "epochs": 8, "contrastive": ContrastiveSettings(epochs=8)}
-    whole = AutoSettings(ways=["features", way])
-    (full,) = records_of(finetune(make_job("bert", "classification", auto=whole, **job)))
-    fixed, minutes, steps = costs[way]
-    half = costs["features"][0] + fixed + minutes * (steps // 2 + 0.5) / steps
+def test_a_way_that_costs_more_than_is_left_is_shortened(make_job, in_process, every_way, capsys):
+    job = {"source": BUDGET, "method": "auto", "epochs": 8}
+    whole = AutoSettings(ways=["features", "finetune"])
+    made = make_job("bert", "classification", auto=whole, **job)
+    (full,), of_ways = records_of(finetune(made)), costs(made)
+    fixed, minutes, steps = of_ways["finetune"]
+    half = of_ways["features"][0] + fixed + minutes * (steps // 2 + 0.5) / steps
     limited = whole.model_copy(update={"minutes": half})
     (record,) = records_of(finetune(make_job("bert", "classification", auto=limited, **job)))
     share = (steps // 2) / steps
@@ -162,7 +150,7 @@ def test_a_way_that_costs_more_than_is_left_is_shortened(
     assert [actual["share"] for actual in full["ways"]] == [1, 1]
     assert 0.35 * full["ways"][1]["tokens"] < record["ways"][1]["tokens"] < 0.65 * full["ways"][1]["tokens"]
     assert sum(actual["minutes"] for actual in record["ways"]) <= half + 1e-3
-    shown = f"{way}: shortened in 1 of 1 run(s), to {share:.0%} of its steps or more: the whole way costs "
+    shown = f"finetune: shortened in 1 of 1 run(s), to {share:.0%} of its steps or more: the whole way costs "
     assert shown in capsys.readouterr().out
 
 
@@ -177,13 +165,12 @@ def test_ways_that_do_not_suit_the_kind_are_left_out(kind, settings):
             ways_of(TASKS[kind], only)
 
 
-def test_the_cost_of_a_way(make_job, in_process, every_way, costs):
-    job = {"source": BUDGET, "method": "auto", "auto": AutoSettings(ways=["features", "finetune"]), "evaluations": 3}
+def test_the_cost_of_a_way(make_job):
     # A forward pass costs 2 operations; 4 epochs of 2 folds and the final run cost 6 * 4 * 2, evaluations 2 * 3. An
     # epoch has 3 steps; of 12 steps at least, each fold and the final run have 12.
     for changes, expected in (({"epochs": 4}, 6 * 4 * 2), ({"epochs": 1, "min_steps": 12}, 6 * 12 / 3 * 3)):
-        finetune(make_job("bert", "classification", **changes, **job))
-        actual = sum(costs["finetune"][:2]) / costs["features"][0]
+        of_ways = costs(make_job("bert", "classification", source=BUDGET, evaluations=3, **changes))
+        actual = sum(of_ways["finetune"][:2]) / of_ways["features"][0]
         assert actual == pytest.approx((2 + expected + 2 * 3) / 2)
 
 

@@ -11,9 +11,8 @@ from sklearn.linear_model import LogisticRegression
 
 from components.data.tasks.examples import ExamplesJob, examples
 from components.learners.finetuning.fit import weights_of
-from components.learners.task_models.features import FeatureTable
-from components.learners.task_models.heads import ClassificationHead, RegressionHead
-from components.learners.task_models.kinds.multilabel import MultilabelHead
+from components.learners.task_models.base import Encoded
+from components.learners.task_models.heads import ClassificationHead, MultilabelHead, RegressionHead
 from components.learners.task_models.probe import HeadCandidate, HeadRows, solve_head
 from components.settings.tasks import TaskSource
 from tests.example_task import ROWS, rows, write_jsonl
@@ -30,8 +29,8 @@ def targets_of(labels: list[int]) -> list[np.ndarray]:
 def solve(head: Any, count: int, targets: list[np.ndarray], weight: Any) -> np.ndarray:
     """Solve the head on random features, which are returned."""
     x = np.random.default_rng(3).normal(size=(count, 4)).astype(np.float32)
-    rows = HeadRows(FeatureTable.of(x[:, None]), targets)
-    solve_head(head, rows=rows, candidate=HeadCandidate(None, 2.0, weight=weight), steps=1000)
+    rows = HeadRows(list(map(Encoded.of_vectors, x[:, None])), targets)
+    solve_head(head, rows=rows, candidate=HeadCandidate(None, 2.0, class_weight=weight), steps=1000)
     return x
 
 

@@ -90,8 +90,9 @@ def check_average(output: Path, part: str, system: str, scoring: Scoring, rows: 
     expected = read_averages(output, averages=scoring.averages)[system].answers
     np.testing.assert_equal(answers, list(expected))
     for row, answer in zip(rows, answers, strict=True):
-        np.testing.assert_allclose(served.answer([row])[0], answer, rtol=ALONE, atol=ALONE)
-        assert np.argmax(served.answer([row])[0]) == np.argmax(answer)
+        (alone,) = served.answer([row])
+        np.testing.assert_allclose(alone, answer, rtol=ALONE, atol=ALONE)
+        assert np.argmax(alone) == np.argmax(answer)
     np.testing.assert_equal(served.answer(rows, batch_size=5), answers)
     measured, counts, sketches = served.answer_measured(rows, projection)
     np.testing.assert_equal(measured, answers)

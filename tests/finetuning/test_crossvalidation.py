@@ -14,7 +14,6 @@ from components.data.tasks.examples import read_split
 from components.learners import select
 from components.learners.finetuning import execution, runs
 from components.learners.finetuning.stage import finetune
-from components.learners.select import Choice
 from tests.finetuning.interruption import BUDGET, records_of
 
 
@@ -23,7 +22,7 @@ def test_dev_is_never_read(make_job, in_process, monkeypatch):
         assert split != "dev"
         return read_split(directory, split, **named)
 
-    for module in ("base", "results", "finetuning.fit", "finetuning.stage"):
+    for module in ("base", "finetuning.fit", "finetuning.stage"):
         monkeypatch.setattr(f"components.learners.{module}.read_split", refuses)
     finetune(make_job("ulmfit", "classification", source=BUDGET, frozen=True))
 
@@ -56,17 +55,16 @@ def test_the_record_has_the_choices_without_each_fold(make_job, in_process, monk
     real, chosen = select.choose_of, []
 
     def noted(*given, **named):
-        chosen.append(real(*given, **named))
-        return chosen[-1]
+        by_fold, answers = real(*given, **named)
+        chosen.append(by_fold)
+        return by_fold, answers
 
     monkeypatch.setattr(select, "choose_of", noted)
     job = make_job("bert", "classification", source=BUDGET, head_penalties=[1.0, 1e9], epochs=4, evaluations=4)
     (record,) = records_of(finetune(job))
     heads, points = chosen
-    penalties = [float(name.split()[-1]) for name in record["penalties"]]
     assert record["by_fold"] == [
-        {"way": "finetune", "stop": points.by_fold[fold], "penalty": penalties[heads.by_fold[fold]]}
-        for fold in range(2)
+        {"way": "finetune", "stop": points[fold], "penalty": heads[fold].penalty} for fold in range(2)
     ]
 
 
@@ -96,8 +94,8 @@ def chosen_of(index: int):
     """Chooses the candidate with this index everywhere."""
 
     def choose(rows, candidates, **named):
-        number = range(len(candidates))[index]
-        return Choice(number, dict.fromkeys(rows.folds.tolist(), number), list(candidates[index]))
+        option = list(candidates)[index]
+        return dict.fromkeys([None, *rows.folds.tolist()], option), list(candidates[option])
 
     return choose
 

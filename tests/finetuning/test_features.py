@@ -17,13 +17,14 @@ from components.core.errors import ArtifactError
 from components.data.tasks.examples import read_split
 from components.learners.finetuning import fit
 from components.learners.finetuning.stage import FinetuneJob, finetune, fits_of
-from components.learners.task_models.features import VECTORS, FeatureTable, cached, read_by_head, trim
+from components.learners.task_models.base import Encoded
+from components.learners.task_models.features import VECTORS, cached, read_by_head, trim
 from components.learners.task_models.heads import ClassificationHead
 from components.learners.task_models.kinds import TASKS
 from components.learners.task_models.model import TaskModel
 from components.learners.task_models.predictor import Predictor
 from components.learners.task_models.probe import HeadRows, train_head
-from components.learners.task_models.sampler import collate
+from components.learners.task_models.sampler import collate, matrix
 from components.learners.ways import WAYS
 from components.models.encoder import load_encoder
 from components.settings.finetune import FinetuneSettings
@@ -32,7 +33,7 @@ from components.settings.training import Training
 #: Three rows with 2, 1 and 1 sequences of 2, 1, 3 and 0 units.
 FIRST, SECOND, THIRD, FOURTH = np.split(np.arange(12, dtype=np.float32).reshape(6, 2), [2, 3, 6])
 ROWS = [[FIRST, SECOND], [THIRD], [FOURTH]]
-TABLE = FeatureTable(ROWS, [[each.astype(np.int64) for each in row] for row in ROWS])
+TABLE = [Encoded.of_vectors(row, [each.astype(np.int64) for each in row]) for row in ROWS]
 
 
 def test_a_linear_head_alone_does_not_learn_at_the_rate_of_an_encoder():
@@ -48,7 +49,7 @@ def test_a_linear_head_alone_does_not_learn_at_the_rate_of_an_encoder():
 
 
 def test_a_batch_contains_the_vectors_of_its_rows_in_order():
-    batch = TABLE.batch(np.asarray([1, 0]), [np.asarray([7.0]), np.asarray([8.0])])
+    batch = collate([TABLE[1], TABLE[0]], [np.asarray([7.0]), np.asarray([8.0])])
     assert batch["rows"].tolist() == [0, 1, 1]
     assert batch["unit_lengths"].tolist() == [3, 2, 1]
     assert batch["features"].tolist() == [
@@ -58,16 +59,10 @@ def test_a_batch_contains_the_vectors_of_its_rows_in_order():
     ]
     assert batch["offsets"][1].tolist() == [[0, 1], [2, 3], [-1, -1]]
     assert batch["targets"].tolist() == [[7], [8]]
-
-
-def test_a_selection_of_rows_is_a_table():
-    part = TABLE.take(np.asarray([2, 1]))
-    assert len(part) == 2 and part.matrix().tolist() == [[6, 7], [8, 9], [10, 11]]
-    assert part.batch(np.asarray([0]))["unit_lengths"].tolist() == [0]
+    assert collate(TABLE[2:])["unit_lengths"].tolist() == [0]
     values = np.arange(6, dtype=np.float32)[:, None]
-    texts = FeatureTable.of([values[:2], values[2:3], values[3:]])
-    assert texts.take(np.asarray([2, 0])).matrix().flatten().tolist() == [3, 4, 5, 0, 1]
-    assert texts.take(np.asarray([2, 0])).batch(np.asarray([1]))["features"].flatten().tolist() == [0, 1]
+    batch = collate([Encoded.of_vectors(values[3:]), Encoded.of_vectors(values[:2])])
+    assert batch["features"].flatten().tolist() == [3, 4, 5, 0, 1] and batch["rows"].tolist() == [0, 0, 0, 1, 1]
 
 
 TEXTS = [("the old apple",), ("zinc",), ("a red goat is here 7",)]
@@ -80,6 +75,8 @@ WORDS = [("the", "apple", "1234"), ("iron",), ("red", "goat")]
     ("kind", "family", "rows", "mixes"),
     [
         ("classification", "bert", TEXTS, False),
+        ("classification", "word2vec", TEXTS, False),
+        ("classification", "fasttext", TEXTS, False),
         ("pair", "ulmfit", PAIRS, False),
         ("similarity", "gpt", PAIRS, False),
         ("choice", "bert", CHOICES, False),
@@ -96,13 +93,13 @@ def test_features_equal_the_inputs_of_the_head(kind, family, rows, mixes, make_e
     model = TaskModel(encoder.model, task=task, settings=settings, labels=["O", "B-x"]).eval()
     encoded = task.encode(rows, encoder.tokenizer, encoder.model, settings)
     in_memory, on_disk = (
-        Predictor(model).table(encoded),
+        Predictor(model).read(encoded),
         cached(tmp_path, "key", lambda: Predictor(model).tables(encoded)),
     )
-    assert torch.equal(in_memory.matrix(), on_disk.matrix())
-    assert str(in_memory.offsets) == str(on_disk.offsets)
+    assert torch.equal(matrix(in_memory), matrix(on_disk))
+    assert str(in_memory) == str(on_disk)
     if mixes:
-        assert in_memory.matrix().shape[1] == 3 * encoder.model.config.width, "embedding and two layers, concatenated"
+        assert matrix(in_memory).shape[1] == 3 * encoder.model.config.width, "embedding and two layers, concatenated"
         assert model.features.mix is not None
         with torch.no_grad():
             model.features.mix.scores.copy_(torch.tensor([0.3, -1.0, 2.0]))
@@ -112,21 +109,21 @@ def test_features_equal_the_inputs_of_the_head(kind, family, rows, mixes, make_e
     for index, row in enumerate(encoded):
         with torch.inference_mode():
             expected = model.vectors(collate([row]))
-        actual = read.batch(np.asarray([index]))["features"]
+        actual = collate([read[index]])["features"]
         for single, wanted, units in zip(actual, expected, row.units * len(expected), strict=False):
             real = len(units) if kind == "tagging" else None
             torch.testing.assert_close(single[:real], wanted[:real], atol=1e-5, rtol=1e-5)
     # They can be inputs of training.
-    (torch.nn.Linear(on_disk.matrix().shape[1], 1)(on_disk.matrix()).sum()).backward()
+    torch.nn.Linear(matrix(on_disk).shape[1], 1)(matrix(on_disk)).sum().backward()
 
 
-def table(value: float, size: int = 4) -> Callable[[], list[FeatureTable]]:
-    """Two tables of consecutive rows."""
-    vectors = np.full((size, 1, 1), value, dtype=np.float32)
-    return lambda: [FeatureTable.of(vectors[:1]), FeatureTable.of(vectors[1:])]
+def table(value: float, size: int = 4) -> Callable[[], list[list[Encoded]]]:
+    """Two parts of consecutive rows."""
+    rows = list(map(Encoded.of_vectors, np.full((size, 1, 1), value, dtype=np.float32)))
+    return lambda: [rows[:1], rows[1:]]
 
 
-def refuse() -> list[FeatureTable]:
+def refuse() -> list[list[Encoded]]:
     raise AssertionError("computed again")
 
 
@@ -134,9 +131,9 @@ def test_a_table_is_computed_once(tmp_path):
     with pytest.raises(AssertionError):
         cached(tmp_path, "a", refuse)
     assert not list(tmp_path.iterdir()), "a failed computation leaves no files"
-    assert cached(tmp_path, "a", table(1.0)).matrix().tolist() == [[1.0]] * 4
-    assert cached(tmp_path, "a", refuse).matrix().tolist() == [[1.0]] * 4
-    assert cached(tmp_path, "b", table(2.0)).matrix()[0].item() == 2.0
+    assert matrix(cached(tmp_path, "a", table(1.0))).tolist() == [[1.0]] * 4
+    assert matrix(cached(tmp_path, "a", refuse)).tolist() == [[1.0]] * 4
+    assert matrix(cached(tmp_path, "b", table(2.0)))[0].item() == 2.0
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a", "b"], "nothing else is left behind"
 
 
@@ -145,14 +142,14 @@ def test_a_damaged_table_is_computed_again(file, end, tmp_path):
     cached(tmp_path, "a", table(1.0))
     path = tmp_path / "a" / file
     path.write_bytes(path.read_bytes()[:-4] + end if end else b"")
-    assert cached(tmp_path, "a", table(3.0)).matrix()[0].item() == 3.0
-    assert cached(tmp_path, "a", refuse).matrix()[0].item() == 3.0
+    assert matrix(cached(tmp_path, "a", table(3.0)))[0].item() == 3.0
+    assert matrix(cached(tmp_path, "a", refuse))[0].item() == 3.0
 
 
 def test_one_of_several_processes_computes_a_table_and_the_others_wait(tmp_path):
     begun = threading.Event()
 
-    def slow() -> list[FeatureTable]:
+    def slow() -> list[list[Encoded]]:
         begun.set()
         time.sleep(0.3)
         return table(1.0)()
@@ -160,7 +157,7 @@ def test_one_of_several_processes_computes_a_table_and_the_others_wait(tmp_path)
     with ThreadPoolExecutor(1) as pool:
         first = pool.submit(cached, tmp_path, "a", slow)
         begun.wait()
-        assert cached(tmp_path, "a", refuse).matrix().tolist() == first.result().matrix().tolist() == [[1.0]] * 4
+        assert matrix(cached(tmp_path, "a", refuse)).tolist() == matrix(first.result()).tolist() == [[1.0]] * 4
 
 
 def test_a_table_that_another_process_finished_first_is_kept(tmp_path):
@@ -169,7 +166,7 @@ def test_a_table_that_another_process_finished_first_is_kept(tmp_path):
         (tmp_path / "elsewhere" / "a").rename(tmp_path / "a")
         return table(2.0)()
 
-    assert cached(tmp_path, "a", overtaken).matrix().tolist() == [[1.0]] * 4
+    assert matrix(cached(tmp_path, "a", overtaken)).tolist() == [[1.0]] * 4
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a", "elsewhere"], "nothing else is left behind"
 
 
@@ -221,8 +218,8 @@ def test_rows_of_a_seed_and_a_budget_that_only_a_study_has_have_their_features(j
     (training,) = fits_of(made, made.settings, [(3, 7)])
     rows, whole = training.rows().drawn, read_split(made.examples, "train")
     model, tokenizer = fit.build(training)
-    expected = list(Predictor(model).tables(model.encode(whole.take(rows).fields, tokenizer)))
-    assert training.features("train", rows).matrix().equal(torch.cat([each.matrix() for each in expected]))
+    expected = Predictor(model).read(model.encode(whole.take(rows).fields, tokenizer))
+    assert matrix(training.features("train", rows)).equal(matrix(expected))
 
 
 def test_random_encoders_share_no_features_between_seeds(job, nothing_learned, in_process, extracted):
@@ -239,7 +236,7 @@ def test_a_head_is_trained_with_dropout():
     head = ClassificationHead(4, 2, hidden=3).eval()
     modes = []
     head.dropout.register_forward_pre_hook(lambda module, inputs: modes.append(module.training))
-    table = FeatureTable.of(torch.randn(6, 1, 4).numpy())
+    inputs = list(map(Encoded.of_vectors, torch.randn(6, 1, 4).numpy()))
     targets = [np.asarray([row % 2], dtype=np.float32) for row in range(6)]
-    train_head(head, rows=HeadRows(table, targets), settings=Training(rate=0.1, batch_size=3), steps=2, seed=0)
+    train_head(head, rows=HeadRows(inputs, targets), settings=Training(rate=0.1, batch_size=3), steps=2, seed=0)
     assert modes == [True, True]

@@ -74,9 +74,10 @@ def test_it_learns_within_its_budget_and_is_served_as_scored(kind, learner, lear
         assert record["score"] == scoring.main and np.isfinite(record["curve"][0][scoring.main])
         assert len(answers[key]) == len(test) and len(folds[key]) == BUDGETS.get(kind, 3) * 3 <= len(train)
         assert all(np.isfinite(answer).all() for answer in [*answers[key], *folds[key]])
-    again = learn(kind, learner, "second")
-    for split in ("test", OUT_OF_FOLD):
-        np.testing.assert_equal(read_answers(again, split), read_answers(output, split))
+    if learner not in WAYS:  # which an interrupted run repeats
+        again = learn(kind, learner, "second")
+        for split in ("test", OUT_OF_FOLD):
+            np.testing.assert_equal(read_answers(again, split), read_answers(output, split))
     if (output / "classifier").is_dir():
         served = load_model(output / "classifier")
         given = served.answer(test.fields)

@@ -17,7 +17,7 @@ from components.data.tasks.results import read_averages
 from components.learners.finetuning.together import ShareJob, TogetherJob, together
 from components.learners.task_models.base import Encoded
 from components.learners.task_models.classifier import load_classifier
-from components.learners.task_models.kinds import classification
+from components.learners.task_models.kinds.texts import CLASSIFICATION
 from components.learners.task_models.model import TaskModel
 from components.learners.task_models.sampler import ExampleSampler
 from components.learners.ways.base import TaskMixture, Way, shares
@@ -70,14 +70,14 @@ def test_a_step_is_the_next_batch_of_its_task():
 def test_a_batch_has_gradients_for_its_head_and_the_encoder(make_encoder, settings):
     encoder = load_encoder(make_encoder("ulmfit"))
     models = [
-        TaskModel(encoder.model, task=classification.TASK, settings=settings, labels=labels)
+        TaskModel(encoder.model, task=CLASSIFICATION, settings=settings, labels=labels)
         for labels in (["a", "b", "c"], ["even", "odd"])
     ]
     whole = Way().trained(models)
     assert len(list(whole.parameters())) == len({id(p) for m in models for p in m.parameters()})
     batch = sampler_of(10, 1).batch(0)
     loss = whole.losses(batch | {"task": torch.tensor(1)}).loss
-    torch.testing.assert_close(loss, models[1].losses(batch).loss)
+    torch.testing.assert_close(loss, models[1].loss(batch))
     loss.backward()
     assert all(parameter.grad is None for parameter in models[0].head.parameters())
     assert all(parameter.grad is not None for parameter in models[1].head.parameters())

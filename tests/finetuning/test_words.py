@@ -8,9 +8,8 @@ from components.data.tasks.examples import read_split
 from components.learners.finetuning import execution
 from components.learners.finetuning.execution import WEIGHTS
 from components.learners.finetuning.stage import finetune
-from components.learners.select import Choice
 from components.learners.task_models.classifier import TextClassifier, load_classifier
-from components.learners.task_models.words_part import joint
+from components.learners.words.classifier import joint
 from tests.finetuning.interruption import answers_of, learned
 
 
@@ -31,7 +30,7 @@ def force(monkeypatch: pytest.MonkeyPatch, weight: int) -> None:
     def forced(rows, candidates, **named):
         if len(candidates) < len(WEIGHTS):
             return real(rows, candidates, **named)
-        return Choice(weight, {}, list(candidates[weight]))
+        return {None: WEIGHTS[weight]}, list(candidates[WEIGHTS[weight]])
 
     monkeypatch.setattr(execution, "choose_of", forced)
 

@@ -7,13 +7,13 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from components.learners.task_models.base import Task
-from components.learners.task_models.heads import TextHead, precise
+from components.learners.task_models.heads import Head, precise
 from components.learners.task_models.inputs import pooling_of_windows
-from components.learners.task_models.kinds.classification import encode
+from components.learners.task_models.kinds.texts import encode
 from components.models.base import Batch
 
 
-class TruthHead(TextHead):
+class TruthHead(Head):
     """One logit per row."""
 
     def loss(self, outputs: Tensor, batch: Batch) -> Tensor:

@@ -7,8 +7,6 @@ import pytest
 import torch
 
 from components.learners.task_models.base import Encoded
-from components.learners.task_models.features import FeatureTable
-from components.learners.task_models.probe import FeatureSampler
 from components.learners.task_models.sampler import ExampleSampler, collate, some_windows
 
 PIECES = [np.full(1 + (7 * number) % 23, number + 5, dtype=np.int64) for number in range(45)]
@@ -105,8 +103,8 @@ def test_a_batch_contains_a_bounded_number_of_windows():
 def test_vectors_of_units_are_batched_by_their_number_too():
     lengths = np.asarray([1, 9] * 16 + [4] * 4)
     parts = np.split(np.arange(lengths.sum(), dtype=np.float32)[:, None], np.cumsum(lengths)[:-1])
-    table = FeatureTable.of([*([part] for part in parts[:32]), parts[32:34], parts[34:]])
-    subject = FeatureSampler(table, [np.asarray([float(row)]) for row in range(34)], batch_size=2, seed=0)
+    rows = list(map(Encoded.of_vectors, [*([part] for part in parts[:32]), parts[32:34], parts[34:]]))
+    subject = ExampleSampler(rows, [np.asarray([float(row)]) for row in range(34)], batch_size=2, seed=0)
     batches = [subject.batch(step) for step in range(17)]
     assert sorted(float(target) for batch in batches for target in batch["targets"]) == list(range(34))
     assert all(len(set(batch["unit_lengths"].tolist())) == 1 for batch in batches)

@@ -17,7 +17,7 @@ from components.learners.task_models.inputs import WindowPooling, share_cut, siz
 from components.learners.task_models.kinds import TASKS, find_task
 from components.learners.task_models.model import TaskModel
 from components.learners.task_models.predictor import Predictor
-from components.learners.task_models.sampler import collate
+from components.learners.task_models.sampler import collate, matrix
 from components.models import FAMILIES
 from components.models.encoder import Encoder, load_encoder
 from components.settings.finetune import FinetuneSettings
@@ -181,11 +181,11 @@ def test_one_chunk_that_holds_the_text_is_the_whole_computation(family, pooling,
         changes = {"pooling": pooling, "max_length": 24, "chunk": chunk}
         model = model_of(encoder, settings, **changes)
         encoded = encode("classification", encoder, settings, TEXTS[:2], **changes)
-        losses = model.losses(collate(encoded, [np.asarray([1.0]), np.asarray([2.0])]))
+        loss = model.loss(collate(encoded, [np.asarray([1.0]), np.asarray([2.0])]))
         model.zero_grad()
-        losses.loss.backward()
+        loss.backward()
         gradients = {name: parameter.grad for name, parameter in model.named_parameters() if parameter.grad is not None}
-        results.append(gradients | {"loss": losses.loss.detach()})
+        results.append(gradients | {"loss": loss.detach()})
     assert results[0].keys() == results[1].keys()
     for name, value in results[0].items():
         torch.testing.assert_close(value, results[1][name], msg=name)
@@ -223,7 +223,7 @@ def test_a_text_is_the_mean_of_its_pieces_in_training_and_in_prediction(load, se
         states = [encoder.model.hidden_states(window, torch.tensor([window.shape[1]]))[-1][0] for window in windows]
         expected = torch.cat(states).mean(0)
         torch.testing.assert_close(model.vectors(collate(encoded))[0], expected, atol=1e-5, rtol=1e-4)
-    torch.testing.assert_close(Predictor(model).table(encoded).matrix()[0], expected, atol=1e-5, rtol=1e-4)
+    torch.testing.assert_close(matrix(Predictor(model).read(encoded))[0], expected, atol=1e-5, rtol=1e-4)
     with pytest.raises(ConfigError, match="layers: mix reads a text as one sequence"):
         model_of(encoder, settings, **changes | {"layers": "mix"})
 

@@ -18,21 +18,21 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from components.core.errors import ConfigError
-from components.learners.task_models.features import FeatureTable
+from components.learners.task_models.base import Encoded
 from components.learners.task_models.heads import (
     ChoiceHead,
     ClassificationHead,
     FixedNorm,
+    Head,
     MultilabelHead,
     RegressionHead,
     Statistics,
-    TextHead,
 )
 from components.learners.task_models.kinds import find_task
 from components.learners.task_models.model import TaskModel
 from components.learners.task_models.pooling import Features, ScalarMix
 from components.learners.task_models.probe import HeadCandidate, HeadRows, solve_head
-from components.learners.task_models.sampler import target_batch
+from components.learners.task_models.sampler import matrix, target_batch
 from components.models import FAMILIES
 from components.models.base import at_columns, last_states
 from components.models.encoder import build_model
@@ -136,9 +136,9 @@ ROWS = torch.tensor([[0.0, 0.0, 5.0], [2.0, 2 * 7**0.5, 9.0]])
 def test_normalisations_by_kind_and_the_choice_is_stored_with_the_head(kind: Statistics, deviation, expected):
     head, other = (ClassificationHead(3, 2, norm="auto").eval() for _ in range(2))
     for each in (head, other):
-        each.set_blocks([2, 1])
+        each.norm.blocks = [2, 1]
     head.norm.kind = kind
-    head.fit_norm(ROWS)
+    head.norm.fit(ROWS)
     other.load_state_dict(head.state_dict())
     plain = FixedNorm(3, kind)
     plain.blocks = [2, 1]
@@ -168,7 +168,7 @@ def test_blocks_are_pooled_layers_and_parts_of_pairs(kind, changes, blocks):
     settings = SETTINGS.model_copy(update={"head_norm": "length", **changes})
     labels = ["O", "B-a"] if kind == "tagging" else ["a", "b"]
     head = TaskModel(encoder, task=find_task(kind), settings=settings, labels=labels).head
-    assert isinstance(head, TextHead) and isinstance(head.norm, FixedNorm)
+    assert isinstance(head, Head) and isinstance(head.norm, FixedNorm)
     assert head.norm.blocks == blocks
 
 
@@ -223,9 +223,10 @@ def test_choices_are_normalised_within_their_row():
     assert head.loss(outputs, batch).item() == pytest.approx(-(first[1].log() + second[0].log()).item() / 2, rel=1e-5)
 
 
-def solved(head: TextHead, x: np.ndarray, right: list[np.ndarray], penalty: float, counts: Any = None) -> FeatureTable:
+def solved(head: Head, x: np.ndarray, right: list[np.ndarray], penalty: float, counts: Any = None) -> list[Encoded]:
     """Fit a head to vectors of rows, of `counts` sequences each."""
-    table = FeatureTable.of(np.split(x.astype(np.float32), np.cumsum([1] * len(x) if counts is None else counts)[:-1]))
+    parts = np.split(x.astype(np.float32), np.cumsum([1] * len(x) if counts is None else counts)[:-1])
+    table = list(map(Encoded.of_vectors, parts))
     head.prepare(right)
     solve_head(head, rows=HeadRows(table, right), candidate=HeadCandidate(None, penalty), steps=500)
     return table
@@ -259,7 +260,7 @@ def test_the_solved_regression_is_ridge_regression():
     table = solved(head, X, targets(*y[:, None].tolist()), 3.0)
     expected = Ridge(alpha=3.0).fit(X, (y - y.min()) / np.ptp(y)).predict(X) * np.ptp(y) + y.min()
     with torch.no_grad():
-        actual = np.stack(head.answers(head.eval()(table.matrix()), {}))
+        actual = np.stack(head.answers(head.eval()(matrix(table)), {}))
     np.testing.assert_allclose(actual[:, 0], expected, atol=1e-3)
 
 

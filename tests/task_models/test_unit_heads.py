@@ -123,7 +123,7 @@ def test_the_lstm_equals_torch_on_single_rows():
 @pytest.mark.parametrize("norm", ["fixed", "batch", "none"])
 def test_the_normalisation_sees_words_not_padding(norm):
     head, vectors = made("linear", head_norm=norm, head_hidden=3), random_rows(3, 1)
-    head.fit_norm(torch.cat(vectors))
+    head.norm.fit(torch.cat(vectors))
     features, batch = batch_of(vectors, [0, 1], [[2] * 3, [2]])
     far = features.clone()
     far[1, 1:] = 1e6

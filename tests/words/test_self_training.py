@@ -121,11 +121,11 @@ def test_every_class_gets_its_most_confident_rows_and_the_weight_of_its_labelled
         assert len(rows) == len(weights) == 0 and targets.shape == (0, 2), "no row is sure enough"
 
 
-def clusters(count: int, *, spread: float = 1.0) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def clusters(count: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Two classes in 10 dimensions, whose means differ in the first, and a second view, which is that dimension."""
     rng = np.random.default_rng(1)
     y = np.arange(count) % 2
-    x = rng.normal(size=(count, 10)) * spread
+    x = rng.normal(size=(count, 10))
     x[:, 0] += 4 * y - 2
     return x, np.stack([x[:, 0], np.ones(count)], axis=1), y
 
@@ -153,15 +153,8 @@ def test_views_teach_each_other_and_the_same_rounds_come_again(exclusive, monkey
     list(rounds(views[1:], given, exclusive=exclusive))
     logits = alone.values(other[8:])
     np.testing.assert_allclose(teachers[0], softmax(logits, axis=1) if exclusive else expit(logits))
-
-
-def test_clusters_are_learned_from_few_labels(monkeypatch):
-    x, _, y = clusters(600, spread=1.5)
-    views, given = [(x[:6], x[6:])], np.eye(2)[y[:6]]
-    before, *_, (last, _) = rounds(views, given, exclusive=True)
-    accuracies = [(model.values(x[6:]).argmax(1) == y[6:]).mean() for model in (before[0], last)]
-    assert accuracies[1] > accuracies[0] + 0.02
-    monkeypatch.setattr(self_training, "CONFIDENCE", 1.0)
-    (first, _), (second, count), *_ = rounds(views, given, exclusive=True)
+    # Without a sure row, a round repeats the model.
+    monkeypatch.setattr(self_training, "CONFIDENCE", 1.1)
+    (before, _), (after, count), *_ = rounds(views[1:], given, exclusive=True)
     assert count == 0
-    np.testing.assert_allclose(second.weights, first.weights)
+    np.testing.assert_allclose(after.weights, before.weights)

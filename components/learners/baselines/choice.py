@@ -10,7 +10,7 @@ from scipy.special import log_softmax, softmax
 
 from components.data.tasks.data import Answer, Fields
 from components.learners.base import Candidate, Learner, Rows
-from components.learners.baselines.base import Function
+from components.learners.baselines import Function
 from components.learners.words.features import WordFeatures
 from components.learners.words.systems import features_of
 from components.settings.section import MOST_FREQUENT

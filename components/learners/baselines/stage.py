@@ -20,12 +20,10 @@ from components.data.tasks.kinds import scoring_for
 from components.data.tasks.results import KIND, RunResult
 from components.data.unlabelled_texts import read_unlabelled
 from components.learners.abstention import save_classifier
-from components.learners.base import Learner, Rows
+from components.learners.base import Learner, Rows, write_runs
 from components.learners.baselines import baselines_of
-from components.learners.results import write_runs
 from components.learners.select import Predictions, choose_of, predict
-from components.learners.task_models.words_part import WordsPart
-from components.learners.words.classifier import Stored, WordsModel, write_words
+from components.learners.words.classifier import Stored, WordsModel, WordsPart, write_words
 from components.learners.words.systems import BESIDE, probable, suited
 from components.settings.section import BASELINE, Section
 
@@ -126,7 +124,7 @@ def _run(system: Learner, rows: Rows) -> Predictions:
 
 def _chosen(results: Runs) -> str:
     rows = next(iter(results.values())).rows
-    return list(results)[choose_of(rows, [each.answers[rows.judged[0]] for each in results.values()]).index]
+    return choose_of(rows, {name: each.answers[rows.judged[0]] for name, each in results.items()})[0][None]
 
 
 def _write_best(directory: Path, facts: TaskFacts, draws: Sequence[Runs]) -> None:

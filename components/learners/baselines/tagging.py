@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 from components.data.scoring.spans import legal_transitions
 from components.data.tasks.data import Answer, Fields, Split
 from components.learners.base import Candidate, Learner, Rows
-from components.learners.baselines.base import Function
+from components.learners.baselines import Function
 from components.settings.section import MOST_FREQUENT
 
 #: Candidates for the strength of the L2 penalty, the strongest first.

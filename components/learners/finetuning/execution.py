@@ -44,8 +44,8 @@ from components.learners.finetuning.fit import Fit, Fits, build, epoch_of, gpu_b
 from components.learners.finetuning.runs import Member, at, execute, finished, result
 from components.learners.select import choose_of, select
 from components.learners.task_models.features import trim
-from components.learners.task_models.words_part import WordsPart, mean
 from components.learners.ways import WAYS
+from components.learners.words.classifier import WordsPart, mean
 from components.learners.words.systems import BESIDE, probable
 from components.settings.cluster import ClusterSettings
 from components.settings.finetune import Way as WayName
@@ -289,13 +289,14 @@ def _best(candidates: Sequence[Sequence[Trained]]) -> Sequence[Trained]:
     if rows.folds is not None:
         ways.sort(key=lambda way: way.fit.settings.method != PREFERRED)
     name = rows.judged[0]
-    choice = choose_of(rows, [way.answers[name] for way in ways], errors=rows.folds is not None)
-    chosen = choice.by_fold_of(ways)
+    of_ways = {number: way.answers[name] for number, way in enumerate(ways)}
+    chosen, answers = choose_of(rows, of_ways, errors=rows.folds is not None)
+    best = ways[chosen[None]]
     if rows.folds is None:
-        return [chosen[None]]
-    by_fold = [chosen[fold].record["by_fold"][fold] for fold in rows.fold_numbers]
-    record = chosen[None].record | {"selected": rows.score(choice.answers), "by_fold": by_fold}
-    return [replace(chosen[None], answers={name: choice.answers}, record=record)]
+        return [best]
+    by_fold = [ways[chosen[fold]].record["by_fold"][fold] for fold in rows.fold_numbers]
+    record = best.record | {"selected": rows.score(answers), "by_fold": by_fold}
+    return [replace(best, answers={name: answers}, record=record)]
 
 
 def _finished(trained: Trained, attempts: Sequence[Attempt]) -> Trained:
@@ -336,21 +337,19 @@ def with_words(fit: Fit, rows: Rows, encoders: Answers) -> tuple[Answers, WordsP
     judged = rows.judged[0]
     stored = {split: read_answers(baselines, split) for split in (judged, "test")}
     keys = [key for name in systems if (key := (name, fit.budget, fit.seed)) in stored[judged]]
-    words = choose_of(rows, [stored[judged][key] for key in keys])
-    system, *_ = chosen = keys[words.index]
-    of_words = {judged: words.answers, "test": stored["test"][chosen]}
+    words, answers_of_words = choose_of(rows, {key: stored[judged][key] for key in keys})
+    of_words = {judged: answers_of_words, "test": stored["test"][words[None]]}
 
     def mixed(split: str, weight: float) -> list[Answer]:
         return list(mean(np.stack(encoders[split]), np.stack(of_words[split]), weight)) if weight else encoders[split]
 
-    choice = choose_of(rows, [mixed(judged, weight) for weight in WEIGHTS])
-    weight = WEIGHTS[choice.index]
-    answers = {judged: choice.answers, "test": mixed("test", weight)}
+    chosen, of_judged = choose_of(rows, {weight: mixed(judged, weight) for weight in WEIGHTS})
+    answers = {judged: of_judged, "test": mixed("test", weight := chosen[None])}
     if not weight:
         return answers, None, {"words": {"how": "none"}}
     described = {"how": "mean", "weight": weight}
     part = WordsPart.read(baselines / BESIDE / f"{fit.budget}.{fit.seed}", described, labels=facts.labels)
-    return answers, part, {"words": described | {"system": system}}
+    return answers, part, {"words": described | {"system": words[None][0]}}
 
 
 def clear(trainings: Iterable[Fits], *, cluster: ClusterSettings) -> None:

@@ -23,9 +23,9 @@ from components.data.tasks.reading.labels import are_words, text_of
 from components.data.unlabelled_texts import KIND as UNLABELLED
 from components.data.unlabelled_texts import read_unlabelled
 from components.learners.base import Rows
-from components.learners.task_models.base import Task
-from components.learners.task_models.features import FeatureTable, cached
-from components.learners.task_models.heads import ClassWeight, Head, LabelHead
+from components.learners.task_models.base import Encoded, Task
+from components.learners.task_models.features import cached
+from components.learners.task_models.heads import ClassWeight, Head
 from components.learners.task_models.kinds import find_task
 from components.learners.task_models.model import TaskModel
 from components.learners.task_models.predictor import Predictor
@@ -182,7 +182,7 @@ class Fit:
             evaluations.setdefault(max(1, round(steps * number / count)), []).append(number)
         return steps, evaluations
 
-    def features(self, split: str, rows: NDArray[np.int64] | None = None) -> FeatureTable:
+    def features(self, split: str, rows: NDArray[np.int64] | None = None) -> list[Encoded]:
         """The features of a split by the encoder before training, computed once for all trainings with the same encoder
         weights and the same reading of rows; `rows`: of some rows of train.
 
@@ -191,7 +191,7 @@ class Fit:
         """
         job, settings, fields = self.job, self.settings, self.fields(split)
 
-        def extracted() -> Iterator[FeatureTable]:
+        def extracted() -> Iterator[list[Encoded]]:
             model, tokenizer = build(self)
             return Predictor(model, precision=self.precision).tables(model.encode(fields, tokenizer))
 
@@ -208,8 +208,8 @@ class Fit:
             # Raised when the layout of a stored table changes, so that older ones are not read.
             version=3,
         )
-        table = cached(Path(job.cluster.features), key, extracted)
-        return table if rows is None else table.take(np.searchsorted(self._training_rows, rows))
+        every = cached(Path(job.cluster.features), key, extracted)
+        return every if rows is None else [every[row] for row in np.searchsorted(self._training_rows, rows)]
 
     def fields(self, split: str) -> list[Fields]:
         """The inputs of a split that trainings read: of train the rows of all budgets; one for each text of the labels
@@ -311,7 +311,8 @@ def weights_of(asked: str, head: Head, targets: Sequence[Target], *, main: str) 
 
     Macro averages count all classes alike, as `balanced` does; one standard error would keep what is first.
     """
-    if not isinstance(head, LabelHead) or asked == "none" or main == "accuracy" or not head.log_prior(targets).any():
+    prior = head.log_prior(targets)
+    if asked == "none" or main == "accuracy" or prior is None or not prior.any():
         return [None]
     if asked == "balanced":
         return ["balanced"]

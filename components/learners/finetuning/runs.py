@@ -10,8 +10,8 @@ import math
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from functools import cached_property, partial, reduce
-from itertools import product
+from functools import cached_property, partial
+from itertools import chain, product
 from typing import Any, ClassVar
 
 import numpy as np
@@ -47,10 +47,11 @@ from components.learners.finetuning.fit import (
     with_head,
 )
 from components.learners.task_models.base import Encoded
-from components.learners.task_models.features import FeatureTable, read_by_head
-from components.learners.task_models.heads import ImitatingHead, Statistics, TextHead
+from components.learners.task_models.features import averaged, read_by_head
+from components.learners.task_models.heads import Statistics
 from components.learners.task_models.predictor import Predictor
 from components.learners.task_models.probe import MOST_ROWS, HeadCandidate, HeadRows, solve_head, train_head
+from components.learners.task_models.sampler import matrix
 from components.learners.ways.base import Learned, TaskMixture, shares
 from components.models.base import LanguageModel
 from components.tokenization import Tokenizer
@@ -81,7 +82,7 @@ class Member:
         self.judged = self.rows.held_out if fit.stop is None else None
         self.head = head = self.model.head
         #: Whether the head on frozen features is solved for instead of trained by gradient steps.
-        self.is_solved = fit.settings.head_steps > 0 and isinstance(head, TextHead) and head.is_linear
+        self.is_solved = fit.settings.head_steps > 0 and head.is_linear
         head.decides = False
         if fit.calibration is not None:
             head.calibration = fit.calibration
@@ -89,6 +90,8 @@ class Member:
         #: What a checkpoint stores of the task in addition to the state of the training: the answers to the judged
         #: rows at every evaluation (`at.NUMBER`), and the best weights of what is trained (`best.`).
         self.kept: dict[str, Tensor] = {}
+        #: Whether the present weights of the encoder are trained; else its features are cached.
+        self.trained = False
         #: Seconds of predictions for students, which are no part of the training.
         self.apart = 0.0
         self._encoded: dict[str, list[Encoded]] = {}
@@ -113,42 +116,38 @@ class Member:
             self._encoded[split] = self.model.encode(fields, self.tokenizer)
         return self._encoded[split]
 
-    def features(self, split: str) -> FeatureTable:
+    def features(self, split: str) -> list[Encoded]:
         """The features of a split's rows by the encoder before training."""
         held = None if self.rows.held is None else self.rows.drawn[self.rows.held]
         rows = {"train": self.rows.learned, "dev": held}.get(split)
         return self.fit.features(split if rows is None else "train", rows)
 
-    def inputs(self, split: str, *, trained: bool) -> FeatureTable:
-        """The inputs of the head for a split's rows, by the encoder as it is, or as it was before training."""
-        if not trained:
+    def inputs(self, split: str) -> list[Encoded]:
+        """The inputs of the head for a split's rows, by the encoder as it is."""
+        if not self.trained:
             return read_by_head(self.model, self.features(split))
         predictor = Predictor(self.model, precision=self.fit.precision)
-        return read_by_head(self.model, predictor.table(self.encoded(split)))
+        return read_by_head(self.model, list(chain(*predictor.tables(self.encoded(split)))))
 
-    def head_rows(self, *, names: bool | None, trained: bool = False) -> HeadRows:
+    def head_rows(self, names: bool | None) -> HeadRows:
         """The rows on which the head is trained alone, a sample of more than `MOST_ROWS`, with the names of the labels
         or without; the several texts of a label are averaged."""
         rows = np.arange(len(self.rows.labelled))
         if len(rows) > MOST_ROWS:
             rows = np.sort(counter_rng(self.fit.seed, "head alone").permutation(rows)[:MOST_ROWS])
-        table = self.inputs("train", trained=trained).take(rows)
-        targets = [self.rows.labelled.targets[row] for row in rows]
+        every = self.inputs("train")
+        inputs, targets = [every[row] for row in rows], [self.rows.labelled.targets[row] for row in rows]
         if names:
-            table = table.joined(self.inputs(NAMES, trained=trained).averaged(self._named))
+            inputs += averaged(self.inputs(NAMES), self._named)
             targets += _targets(np.unique(self._named))
-        return HeadRows(table, targets)
+        return HeadRows(inputs, targets)
 
     def learned(self) -> Learned:
         """What is learned from: the labelled rows, then the names of the labels if they are chosen."""
-        names = bool(self.candidate.names)
+        names = bool(self.candidate.label_names)
         splits, targets = ["train", *[NAMES] * names], [*self.rows.labelled.targets, *_targets(self._named) * names]
-        inputs: Any = None
-        if self.way.trains_encoder:
-            inputs = [row for split in splits for row in self.encoded(split)]
-        else:
-            inputs = reduce(FeatureTable.joined, map(self.features, splits))
-        return Learned(self.model, self.fit.seed, inputs, targets, self.taught)
+        read = self.encoded if self.way.trains_encoder else self.features
+        return Learned(self.model, self.fit.seed, list(chain(*map(read, splits))), targets, self.taught)
 
     @cached_property
     def _named(self) -> NDArray[np.int64]:
@@ -199,9 +198,9 @@ class Member:
     def answers_by_candidate(self) -> dict[HeadCandidate, list[Answer]]:
         """The answers to the judged rows by a head that is solved with each candidate, before `Head.calibrate`."""
         dev, result = self.features("dev"), {}
-        rows = {names: self.head_rows(names=names) for names in {each.names for each in self.candidates}}
+        rows = {names: self.head_rows(names) for names in {each.label_names for each in self.candidates}}
         for candidate in self.candidates:
-            self._solve(rows[candidate.names], candidate)
+            self._solve(rows[candidate.label_names], candidate)
             result[candidate] = Predictor(self.model).decide(dev)
         return result
 
@@ -212,25 +211,27 @@ class Member:
         # In a run that trains the encoder alone, the head is frozen.
         head.requires_grad_()
         if self.is_solved:
-            assert isinstance(head, TextHead)
             solve_head(head, rows=rows, candidate=candidate, steps=settings.head_steps)
         else:
             seed = counter_seed(self.fit.seed, "head alone")
             train_head(head, rows=rows, settings=settings.training, steps=settings.head_steps, seed=seed)
         head.to(first_device()).eval()
 
-    def fit_head(self, *, trained: bool) -> None:
-        """Fit the head to the training rows, as the encoder reads them now, or as it did before training."""
-        self._solve(self.head_rows(names=self.candidate.names, trained=trained), self.candidate)
+    def fit_head(self) -> None:
+        """Fit the head to the training rows as the encoder reads them now."""
+        self._solve(self.head_rows(self.candidate.label_names), self.candidate)
+
+    def fit_norm(self) -> None:
+        """Fit the normalisation of the head to the training rows as the encoder reads them now."""
+        self.head.norm.fit(matrix(self.inputs("train")))
 
     def start(self) -> None:
         """Train the head on the frozen encoder's features. The penalty is divided among all rows, the texts of the
         teachers included."""
         if self.fit.settings.head_steps and (self.is_solved or self.way.trains_encoder):
-            self.fit_head(trained=False)
+            self.fit_head()
         elif not self.way.trains_encoder and not self.is_solved:
-            self.head.cpu().fit_norm(self.inputs("train", trained=False).matrix())
-            self.head.to(first_device())
+            self.fit_norm()
         count = len(self.rows.labelled)
         self.head.penalty *= count / (count + len(self.taught[1]))
         self.model.eval()
@@ -250,19 +251,19 @@ class Member:
         """
         if self.judged is None and self.fit.stop not in numbers:
             return {}
-        trained = bool(step) and self.way.trains_encoder
+        self.trained = bool(step) and self.way.trains_encoder
         if self.way.refits_head and step:
-            self.fit_head(trained=True)
+            self.fit_head()
         keeps, shown, place = True, {}, round(step / epoch, 3)
         if (judged := self.judged) is not None:
             curve, scoring, alone = self.record["curve"], self.rows.scoring, self.fit.fold is None
-            result = self._answers("dev", trained=trained)
+            result = self._answers("dev")
             if alone:
                 # In a fold, a head is calibrated on the predictions of all folds.
                 result = self.head.calibrate(result, per_row(scoring, judged))
             scores = scoring.score(judged.fields, judged.targets, result)
             keeps = alone and (not curve or scores[scoring.main] > best_score(self.record))
-            labels = {} if alone else self._labels(trained=trained)
+            labels = {} if alone else self._labels()
             for number in numbers:
                 self.kept |= pack(at(number), result) | {f"{at(number)}.{name}": each for name, each in labels.items()}
             curve.append({"step": step, "epoch": place, "train_loss": loss, **scores})
@@ -285,23 +286,21 @@ class Member:
         self.model.eval()
         self.head.decides = True
         # The best weights may be those before training, whose features are cached.
-        trained = bool(self.record["best_step"]) and self.way.trains_encoder
-        return self.kept | pack("test", self._answers("test", trained=trained)) | self._labels(trained=trained)
+        self.trained = bool(self.record["best_step"]) and self.way.trains_encoder
+        return self.kept | pack("test", self._answers("test")) | self._labels()
 
-    def _labels(self, *, trained: bool) -> dict[str, Tensor]:
+    def _labels(self) -> dict[str, Tensor]:
         """What students learn from the present weights."""
         if not self.fit.fields(LABELS):
             return pack(LABELS, [])
-        assert isinstance(self.head, ImitatingHead)  # as `refuse_distillation` has found
         began = time.perf_counter()
-        labels = self._answers(LABELS, trained=trained, answer=self.head.taught)
+        labels = self._answers(LABELS, self.head.taught)
         self.apart += time.perf_counter() - began
         return pack(LABELS, labels)
 
-    def _answers(self, split: str, *, trained: bool, answer: Any = None) -> list[Answer]:
-        """Predictions of the present weights, of test as the stored classifier repeats them to the last bit; `trained`:
-        whether the encoder was trained, else its features are cached."""
-        if not trained:
+    def _answers(self, split: str, answer: Any = None) -> list[Answer]:
+        """Predictions of the present weights, of test as the stored classifier repeats them to the last bit."""
+        if not self.trained:
             return Predictor(self.model).decide(self.features(split), answer=answer)
         # Larger batches take less time.
         fixed = split == "test" or self.way.refits_head

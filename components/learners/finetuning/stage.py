@@ -20,11 +20,10 @@ from components.data.tasks.examples import read_facts, read_split, run_folds
 from components.data.tasks.results import KIND, SERVED, RunResult
 from components.data.unlabelled_texts import KIND as UNLABELLED
 from components.learners.abstention import HeldOut, save_classifier
-from components.learners.base import per_row
+from components.learners.base import per_row, write_runs
 from components.learners.finetuning.execution import Trained, clear, train_all
 from components.learners.finetuning.fit import FinetuneJob, Fit, below, build, is_trained, labels_file, pack
 from components.learners.finetuning.runs import BEST, labels_of, result
-from components.learners.results import write_runs
 from components.learners.task_models.base import refuse_distillation
 from components.learners.task_models.classifier import AveragedClassifier, TextClassifier, load_classifier
 from components.learners.task_models.inputs import share_cut

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
 from typing import Literal
 
 import numpy as np
@@ -22,21 +22,28 @@ from components.tokenization import Tokenizer
 Combine = Callable[[Tensor, Tensor, Tensor | None], Tensor]
 
 
+#: A vector (F,), or the vectors (U, F) of the units of a sequence, in float32.
+Vectors = NDArray[np.float32]
+
+
 @dataclass(frozen=True)
 class Encoded:
-    """One row as input of an encoder: S sequences (one; one per choice; or one per window of a long text).
+    """One row as input of an encoder, or of a head: S sequences (one; one per choice; or one per window of a long
+    text).
 
     Attributes:
-        pieces: S arrays (T,) of piece ids, with the family's special pieces.
+        pieces: S arrays (T,) of piece ids, with the family's special pieces; empty for a head.
         segments: S arrays (T,): 0 for the first text and its special pieces, 1 for the second.
         units: S arrays (U, 2): first and last piece of each unit (a word, or a piece of the context); else (0, 2).
         offsets: S arrays (U, 2): character offsets of each unit in the row's context, end exclusive; else (0, 2).
+        vectors: of each sequence, what a head reads; empty for an encoder.
     """
 
     pieces: list[NDArray[np.int64]]
     segments: list[NDArray[np.int64]]
     units: list[NDArray[np.int64]]
     offsets: list[NDArray[np.int64]]
+    vectors: list[Vectors] = field(default_factory=list)
 
     @classmethod
     def of_texts(cls, pieces: Sequence[ArrayLike], segments: Sequence[ArrayLike] | None = None) -> Encoded:
@@ -44,6 +51,16 @@ class Encoded:
         none = [np.zeros((0, 2), dtype=np.int64)] * len(arrays)
         given = [np.zeros_like(sequence) for sequence in arrays] if segments is None else segments
         return cls(arrays, [np.asarray(segment, dtype=np.int64) for segment in given], none, none)
+
+    @classmethod
+    def of_vectors(cls, vectors: Iterable[Vectors], offsets: Sequence[NDArray[np.int64]] = ()) -> Encoded:
+        """A row as input of a head."""
+        return cls([], [], [], list(offsets), list(vectors))
+
+    @property
+    def sizes(self) -> list[int]:
+        """Number of pieces, of units, or of vectors of each sequence."""
+        return list(map(len, self.pieces or map(np.atleast_2d, self.vectors)))
 
 
 def uncombined(settings: FinetuneSettings, encoder: LanguageModel) -> None:
@@ -64,7 +81,7 @@ class Task:
         windows_apart: whether each window of a row has its own loss, so that a step may use a sample of them.
         labels_rows: whether the targets are labels of a row with one vector, so that rows can be compared by their
             labels (`ways.contrastive.pair_loss`).
-        imitates: whether its head is an `ImitatingHead`, which learns the predictions of a teacher.
+        imitates: whether its head learns the predictions of a teacher.
     """
 
     kind: str
@@ -80,13 +97,10 @@ class Task:
 
 def refuse_settings(task: Task, settings: FinetuneSettings) -> str | None:
     """The reason why `label_names` does not suit a kind of task; None if it does."""
-    if task.labels_rows:
-        if settings.label_names == "always" and not task.single:
-            return f"label_names needs a kind that reads one text; set it to none for kind {task.kind}"
+    if settings.label_names != "always" or (task.labels_rows and task.single):
         return None
-    if settings.label_names == "always":
-        return f"label_names needs labels of whole texts; set it to none for kind {task.kind}"
-    return None
+    needs = "a kind that reads one text" if task.labels_rows else "labels of whole texts"
+    return f"label_names needs {needs}; set it to none for kind {task.kind}"
 
 
 def refuse_distillation(task: Task, settings: FinetuneSettings) -> str | None:

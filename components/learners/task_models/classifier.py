@@ -33,13 +33,14 @@ from components.data.tasks.calibration import tempered
 from components.data.tasks.data import Answer, Fields, mean_answers
 from components.data.tasks.members import ENCODER, KIND, encoder_of, members_of
 from components.learners.task_models.base import Encoded
-from components.learners.task_models.features import FeatureTable, read_by_head
-from components.learners.task_models.heads import FixedNorm, Head, TextHead
+from components.learners.task_models.features import read_by_head
+from components.learners.task_models.heads import FixedNorm, Head
 from components.learners.task_models.inference_weights import why_not_quantised
 from components.learners.task_models.kinds import find_task
 from components.learners.task_models.model import TaskModel
 from components.learners.task_models.predictor import Predictor, decided, portions
-from components.learners.task_models.words_part import WordsPart
+from components.learners.task_models.sampler import matrix
+from components.learners.words.classifier import WordsPart
 from components.models.base import LanguageModel
 from components.models.encoder import Encoder, load_encoder, load_weights, save_encoder, save_weights
 from components.settings.finetune import KEYS_OF_WAYS, FinetuneSettings
@@ -61,7 +62,7 @@ ROWS = 4096
 #: Number of features F -> (F, S) random numbers.
 Projection = Callable[[int], NDArray[np.float32]]
 #: Answers, and pieces and features as the first member reads them.
-Part = tuple[list[Answer], list[Encoded], FeatureTable]
+Part = tuple[list[Answer], list[Encoded], list[Encoded]]
 
 
 class TaskClassifier:
@@ -121,13 +122,13 @@ class TaskClassifier:
                 shared = bool(encodings) and member.reads_as(self.members[0])
                 encodings.append(encodings[0] if shared else member.encode(part))
             for cut in portions(encodings[0]):
-                tables = list[FeatureTable]()
+                tables = list[list[Encoded]]()
                 for member, encoded in zip(self.members, encodings, strict=True):
                     shared = bool(tables) and encoded is encodings[0]
                     tables.append(tables[0] if shared else member.predictor.read(encoded[cut]))
                 yield self._decided(part[cut], tables), encodings[0][cut], tables[0]
 
-    def _decided(self, rows: Sequence[Fields], tables: Sequence[FeatureTable]) -> list[Answer]:
+    def _decided(self, rows: Sequence[Fields], tables: Sequence[list[Encoded]]) -> list[Answer]:
         pairs = list(zip(self.members, tables, strict=True))
         if self.members[0].model.of_units:
             return decided([(member.predictor, table) for member, table in pairs], self.decoder.answers)
@@ -159,16 +160,16 @@ def _counts(row: Encoded) -> tuple[int, int]:
     return len(pieces), int((pieces == UNK).sum())
 
 
-def sketches(model: TaskModel, table: FeatureTable, projection: Projection) -> list[NDArray[np.float32]]:
+def sketches(model: TaskModel, rows: list[Encoded], projection: Projection) -> list[NDArray[np.float32]]:
     """(S,) projections of the inputs of the head for each of N rows: of the mean over a row's sequences and units."""
     if model.of_units:
-        table = FeatureTable.of([each.sum(0) / max(1, len(each)) for each in row] for row in table.rows)
-    table, norm = read_by_head(model, table), getattr(model.head, "norm", None)
+        rows = [Encoded.of_vectors(each.sum(0) / max(1, len(each)) for each in row.vectors) for row in rows]
+    rows, norm = read_by_head(model, rows), model.head.norm
     with torch.inference_mode():
-        vectors = table.matrix().to(model.device)
+        vectors = matrix(rows).to(model.device)
         vectors = norm(vectors) if isinstance(norm, FixedNorm) else vectors
         values = vectors.float().cpu() @ torch.from_numpy(projection(vectors.shape[-1]))
-    return [part.mean(0).numpy() for part in values.split(table.counts)]
+    return [part.mean(0).numpy() for part in values.split([len(row.vectors) for row in rows])]
 
 
 @dataclass(frozen=True)
@@ -225,7 +226,6 @@ class TextClassifier(TaskClassifier):
         if self.temperature == 1:
             return self
         model = copy.deepcopy(self.model)
-        assert isinstance(model.head, TextHead)
         with torch.no_grad():
             model.head.output.weight.div_(self.temperature)
             model.head.output.bias.div_(self.temperature)
@@ -248,7 +248,7 @@ class TextClassifier(TaskClassifier):
             config["words"] = self.words.write(directory)
         (directory / "config.json").write_text(json.dumps(config, indent=1, sort_keys=True) + "\n")
         (directory / "labels.json").write_text(json.dumps(self.labels, ensure_ascii=False, indent=1) + "\n")
-        save_weights(directory / "head.safetensors", _AboveEncoder(self.model))
+        save_weights(directory / "head.safetensors", _above_encoder(self.model))
         save_encoder(directory / ENCODER, family=family, model=self.encoder, tokenizer=tokenizer)
 
 
@@ -272,13 +272,9 @@ class AveragedClassifier(TaskClassifier):
         return tempered(mean_answers(answers), self.temperature, exclusive=not has(self.kind, "labels"))
 
 
-class _AboveEncoder(nn.Module):
+def _above_encoder(model: TaskModel) -> nn.Module:
     """The modules of a task model except the encoder, with the names of the stored weights."""
-
-    def __init__(self, classifier: TaskModel) -> None:
-        super().__init__()
-        self.features = classifier.features
-        self.head = classifier.head
+    return nn.ModuleDict({"features": model.features, "head": model.head})
 
 
 def load_classifier(directory: Path) -> TextClassifier | AveragedClassifier:
@@ -330,5 +326,5 @@ def _read(directory: Path, encoder: Encoder) -> TextClassifier:
     except (OSError, ValueError, KeyError, ConfigError) as error:
         raise ArtifactError(f"{directory}: not a classifier of this version ({error}); fine-tune again") from error
     classifier = TaskModel(encoder.model, task=task, settings=settings, labels=labels)
-    load_weights(directory / "head.safetensors", _AboveEncoder(classifier))
+    load_weights(directory / "head.safetensors", _above_encoder(classifier))
     return TextClassifier(classifier.eval(), encoder.tokenizer, precision, temperature, words)

@@ -6,97 +6,30 @@ import os
 import shutil
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
-from itertools import chain, islice
+from itertools import islice, repeat
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
 from components.core.artifacts import MANIFEST, is_complete, is_intact, locked, sweep, unwritable, writing
-from components.data.tasks.data import Target
+from components.learners.task_models.base import Encoded
 from components.learners.task_models.model import TaskModel
-from components.learners.task_models.sampler import pad, target_batch
-from components.models.base import Batch
+from components.learners.task_models.sampler import matrix
 
 KIND = "features"
 #: Files of a table: the vectors, which are memory-mapped, and all other arrays.
 VECTORS, LAYOUT = "vectors.f32", "layout.npz"
 
 
-#: A vector (F,), or the vectors (U, F) of the units of a sequence, in float32.
-Vectors = NDArray[np.float32]
-
-
-@dataclass(frozen=True)
-class FeatureTable:
-    """Inputs of a head for N rows.
-
-    Attributes:
-        rows: of each row, the vectors of its sequences.
-        offsets: of each row as in `task_models.base.Encoded`, where sequences have units; else empty.
-    """
-
-    rows: list[list[Vectors]]
-    offsets: Sequence[list[NDArray[np.int64]]] = ()
-
-    @classmethod
-    def of(cls, rows: Iterable[Iterable[Vectors]]) -> FeatureTable:
-        """A table without offsets."""
-        return cls(list(map(list, rows)))
-
-    def __len__(self) -> int:
-        return len(self.rows)
-
-    def joined(self, other: FeatureTable) -> FeatureTable:
-        """The rows of this table, then the rows of another table of the same model."""
-        return FeatureTable(self.rows + other.rows, [*self.offsets, *other.offsets])
-
-    def take(self, rows: Iterable[int]) -> FeatureTable:
-        """The rows with these indices, in this order; the vectors are shared."""
-        chosen = list(rows)
-        offsets = [self.offsets[row] for row in chosen] if self.offsets else ()
-        return FeatureTable([self.rows[row] for row in chosen], offsets)
-
-    def averaged(self, groups: NDArray[np.int64]) -> FeatureTable:
-        """One vector for each group: the mean of the vectors of its rows. (N,) group of each row, from 0, ascending."""
-        if len(np.unique(groups)) == len(groups):
-            return self
-        parts = [self.take(np.flatnonzero(groups == group)).matrix() for group in np.unique(groups)]
-        return FeatureTable([[part.mean(0).numpy()] for part in parts])
-
-    @property
-    def counts(self) -> list[int]:
-        """Number of sequences of each row."""
-        return list(map(len, self.rows))
-
-    @property
-    def of_units(self) -> bool:
-        """Whether a sequence has a vector per unit instead of one."""
-        return self.rows[0][0].ndim == 2
-
-    def matrix(self) -> Tensor:
-        """(K, F) vectors of the rows, sequence by sequence."""
-        return torch.from_numpy(np.concatenate([np.atleast_2d(vectors) for row in self.rows for vectors in row]))
-
-    def batch(self, rows: Iterable[int], targets: Sequence[Target] | None = None) -> Batch:
-        """B rows as a batch of `task_models.sampler` with `features` (S, F) or (S, U, F) instead of tokens."""
-        part = self.take(rows)
-        batch = target_batch(targets) | {"rows": torch.from_numpy(np.repeat(np.arange(len(part)), part.counts))}
-        if not part.of_units:
-            return batch | {"features": part.matrix()}
-        batch["features"], batch["unit_lengths"] = pad(list(chain(*part.rows)))
-        if any(map(len, offsets := list(chain(*part.offsets)))):
-            batch["offsets"], _ = pad(offsets, value=-1)
-        return batch
-
-    @property
-    def longest(self) -> NDArray[np.int64]:
-        """(N,) number of units of each row's longest sequence; 1 if every sequence is one vector."""
-        return np.asarray([max(map(len, row)) if row[0].ndim == 2 else 1 for row in self.rows], dtype=np.int64)
+def averaged(rows: Sequence[Encoded], groups: NDArray[np.int64]) -> list[Encoded]:
+    """One vector for each group: the mean of the vectors of its rows. (N,) group of each row, from 0, ascending."""
+    if len(np.unique(groups)) == len(groups):
+        return list(rows)
+    parts = [matrix(rows[row] for row in np.flatnonzero(groups == group).tolist()) for group in np.unique(groups)]
+    return [Encoded.of_vectors([part.mean(0).numpy()]) for part in parts]
 
 
 def grouped(items: Iterable[Any], counts: Iterable[int]) -> list[list[Any]]:
@@ -105,14 +38,14 @@ def grouped(items: Iterable[Any], counts: Iterable[int]) -> list[list[Any]]:
     return [list(islice(left, count)) for count in counts]
 
 
-def cached(folder: Path, key: str, compute: Callable[[], Iterable[FeatureTable]]) -> FeatureTable:
-    """The table with this key, read from the cache, or computed and written by one process while others wait. A table
-    whose files were altered is computed again.
+def cached(folder: Path, key: str, compute: Callable[[], Iterable[Sequence[Encoded]]]) -> list[Encoded]:
+    """The inputs of a head with this key, read from the cache, or computed and written by one process while others
+    wait. What was altered is computed again.
 
     Args:
         folder: of the cache.
         key: of the table's content.
-        compute: the tables of consecutive rows, at least one.
+        compute: consecutive rows, at least one.
 
     Raises:
         ArtifactError: the table cannot be written.
@@ -133,32 +66,33 @@ def cached(folder: Path, key: str, compute: Callable[[], Iterable[FeatureTable]]
     return _read(directory)
 
 
-def _write(directory: Path, compute: Callable[[], Iterable[FeatureTable]]) -> None:
+def _write(directory: Path, compute: Callable[[], Iterable[Sequence[Encoded]]]) -> None:
     if is_complete(directory, kind=KIND):
         shutil.rmtree(directory)
     with writing(directory, kind=KIND, replace=False) as draft:
         counts, lengths, offsets = list[int](), list[int](), list[NDArray[np.int64]]()
         with (draft.path / VECTORS).open("wb") as file:
-            for table in compute():
-                vectors = table.matrix().numpy()
+            for rows in compute():
+                vectors = matrix(rows).numpy()
                 vectors.tofile(file)
-                counts += table.counts
-                lengths += map(len, chain(*table.rows)) if table.of_units else ()
-                offsets += chain(*table.offsets)
+                for row in rows:
+                    counts.append(len(row.vectors))
+                    lengths += row.sizes if row.vectors[0].ndim == 2 else ()
+                    offsets += row.offsets
         sizes, flat = list(map(len, offsets)), np.concatenate([np.zeros((0, 2), dtype=np.int64), *offsets])
         layout = {"counts": counts, "lengths": lengths, "sizes": sizes}
         arrays: dict[str, Any] = {name: np.asarray(values, dtype=np.int64) for name, values in layout.items()}
         np.savez(draft.path / LAYOUT, width=vectors.shape[1], offsets=flat, **arrays)
 
 
-def _read(directory: Path) -> FeatureTable:
+def _read(directory: Path) -> list[Encoded]:
     with np.load(directory / LAYOUT) as stored:
         counts, lengths, sizes, offsets = (stored[name] for name in ("counts", "lengths", "sizes", "offsets"))
         # Memory-mapped: processes share the pages, and a table may exceed memory.
         flat = np.memmap(directory / VECTORS, np.float32, "r").view(np.ndarray).reshape(-1, int(stored["width"]))
     parts = np.split(flat, np.cumsum(lengths)[:-1]) if len(lengths) else flat
-    of_rows = grouped(np.split(offsets, np.cumsum(sizes)[:-1]), counts) if len(sizes) else []
-    return FeatureTable(grouped(parts, counts), of_rows)
+    of_rows = grouped(np.split(offsets, np.cumsum(sizes)[:-1]), counts) if len(sizes) else repeat(())
+    return list(map(Encoded.of_vectors, grouped(parts, counts), of_rows))
 
 
 def trim(folder: Path, *, gigabytes: float) -> None:
@@ -172,16 +106,16 @@ def trim(folder: Path, *, gigabytes: float) -> None:
             shutil.rmtree(table, ignore_errors=True)
 
 
-def read_by_head(model: TaskModel, table: FeatureTable) -> FeatureTable:
-    """The inputs of the head: the table, or with a learned mix of layers the mixed vectors for the current weights."""
+def read_by_head(model: TaskModel, rows: list[Encoded]) -> list[Encoded]:
+    """The inputs of the head: the rows, or with a learned mix of layers the mixed vectors for the current weights."""
     if model.features.mix is None:
-        return table
+        return rows
 
-    def read(row: list[Vectors]) -> list[Vectors]:
-        vectors = [model.features.mixed(torch.tensor(each, device=model.device)) for each in row]
+    def read(row: Encoded) -> Encoded:
+        vectors = [model.features.mixed(torch.tensor(each, device=model.device)) for each in row.vectors]
         if model.combine is not None:
-            vectors = list(model.combine(torch.stack(vectors), torch.zeros(len(row), dtype=torch.int64), None))
-        return [each.cpu().numpy() for each in vectors]
+            vectors = list(model.combine(torch.stack(vectors), torch.zeros(len(vectors), dtype=torch.int64), None))
+        return Encoded.of_vectors((each.cpu().numpy() for each in vectors), row.offsets)
 
     with torch.no_grad():
-        return FeatureTable(list(map(read, table.rows)), table.offsets)
+        return list(map(read, rows))

@@ -4,7 +4,6 @@ Shapes: S sequences of B rows, U units, F features in blocks of widths D_1 .. D_
 """
 
 import math
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from typing import Any, ClassVar, Literal, Self
 
@@ -13,6 +12,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from components.data.tasks.data import Answer, Target
 from components.learners.task_models.pooling import Inside, mask
 from components.models.base import Batch
 from components.models.layers.host import move, on_host
@@ -89,11 +89,16 @@ class BatchNorm(nn.BatchNorm1d):
         return super().forward(features)
 
 
-def make_norm(kind: Norm, features: int) -> nn.Module:
+class NoNorm(nn.Identity):
+    def fit(self, features: Tensor) -> None:
+        """Nothing is learned."""
+
+
+def make_norm(kind: Norm, features: int) -> FixedNorm | BatchNorm | NoNorm:
     """The normalisation that a setting asks for."""
-    if kind in ("batch", "none"):
-        return BatchNorm(features) if kind == "batch" else nn.Identity()
-    return FixedNorm(features, kind)
+    if kind == "batch":
+        return BatchNorm(features)
+    return NoNorm() if kind == "none" else FixedNorm(features, kind)
 
 
 def scaled_blocks(head: nn.Module) -> list[int]:
@@ -122,56 +127,33 @@ def precise(outputs: Tensor) -> Tensor:
     return outputs if outputs.dtype == torch.float64 else outputs.float()
 
 
-class Head(nn.Module, ABC):
+def shape_of(settings: FinetuneSettings) -> dict[str, Any]:
+    """The arguments of `Head`: hidden layer, dropout rates before the first and the last linear layer, norm."""
+    rates = settings.head_dropout if isinstance(settings.head_dropout, list) else [settings.head_dropout]
+    return {"hidden": settings.head_hidden, "dropout": (rates[0], rates[-1]), "norm": settings.head_norm}
+
+
+class Head(nn.Module):
     """The layers of a task on top of the features of S sequences of B rows, its loss, and its answers.
 
+    The layers are a normalisation, dropout, a linear layer; with `hidden`, a ReLU layer in between (Howard and Ruder
+    2018, 3.3). The outputs are the logits of M distributions of K values, of which the loss is the cross entropy,
+    unless a subclass has another one. Then a head can learn the predictions of another model (distillation: Hinton et
+    al. 2015): a batch of rows without labels has the teacher's `taught` answers as `targets`, (B, X) padded with nan.
+
     Attributes:
-        penalty: weight of the L2 penalty in `loss`, for heads with one; set when the head is fitted on frozen features.
+        penalty: weight of the L2 penalty in `loss`; set when the head is fitted on frozen features.
+        prior: (C,) `log_prior` that the loss adds to the outputs, so that they are decided as if all labels were
+            equally frequent (logit adjustment: Menon et al. 2021); None: nothing is added. Set when the head is fitted
+            on frozen features.
         calibration: the parameter that `calibrate` fits; None: there is none.
         decides: whether `answers` applies it.
     """
 
     penalty: float = 0.0
+    prior: Tensor | None = None
     calibration: float | None = None
     decides: bool = True
-
-    def prepare(self, targets: Sequence[NDArray[np.float64]]) -> None:
-        """Called with the N training targets before training, for statistics such as their range."""
-
-    def fit_norm(self, vectors: Tensor) -> None:
-        """Called with the (N, F) features of the training rows, for the statistics of a normalisation."""
-
-    @abstractmethod
-    def forward(self, features: Tensor, batch: Batch) -> Tensor:
-        """Outputs (S, C) of (S, F); of heads that read units (S, U, C) of (S, U, F)."""
-
-    @abstractmethod
-    def loss(self, outputs: Tensor, batch: Batch) -> Tensor:
-        """The loss of a batch of `components.learners.task_models.sampler`: a scalar, averaged over the batch."""
-
-    @abstractmethod
-    def answers(self, outputs: Tensor, batch: Batch) -> list[NDArray[np.float32]]:
-        """The answers to the B rows of a batch (see `components.data.tasks.data.Answer`)."""
-
-    def calibrate(
-        self,
-        raw: list[NDArray[np.float32]],
-        score: Callable[[list[NDArray[np.float32]]], NDArray[np.float64]],
-    ) -> list[NDArray[np.float32]]:
-        """Fit a parameter without gradient (a threshold), which is stored with the weights, to the answers to N rows
-        without it; returns the answers with it. `score`: answers -> (N,) primary metric of each row."""
-        return raw
-
-
-def shape_of(settings: FinetuneSettings) -> dict[str, Any]:
-    """The arguments of `TextHead`: hidden layer, dropout rates before the first and the last linear layer, norm."""
-    rates = settings.head_dropout if isinstance(settings.head_dropout, list) else [settings.head_dropout]
-    return {"hidden": settings.head_hidden, "dropout": (rates[0], rates[-1]), "norm": settings.head_norm}
-
-
-class TextHead(Head):
-    """Normalisation, dropout, linear layer; with `hidden`, a ReLU layer in between (Howard and Ruder 2018, 3.3)."""
-
     #: Whether it has an output for each unit of a sequence.
     reads_units: ClassVar[bool] = False
     #: Number of outputs; None: one per label.
@@ -201,15 +183,8 @@ class TextHead(Head):
         """The head of `finetune.<family>`: normalisation, dropout, one or two linear layers."""
         return cls(features, cls.outputs or len(labels), **shape_of(settings))
 
-    def fit_norm(self, vectors: Tensor) -> None:
-        if isinstance(self.norm, FixedNorm | BatchNorm):
-            self.norm.fit(vectors)
-
-    def set_blocks(self, widths: Sequence[int]) -> None:
-        """Set the widths of the blocks of features: pooled layers, and parts of a pair."""
-        if isinstance(self.norm, FixedNorm):
-            assert sum(widths) == len(self.norm.mean)
-            self.norm.blocks = list(widths)
+    def prepare(self, targets: Sequence[Target]) -> None:
+        """Called with the N training targets before training, for statistics such as their range."""
 
     @property
     def is_linear(self) -> bool:
@@ -217,7 +192,7 @@ class TextHead(Head):
         units of all rows together would need too much memory."""
         return isinstance(self.hidden, nn.Identity) and not self.reads_units
 
-    def penalty_of(self, strength: float, targets: Sequence[NDArray[np.float64]]) -> float:
+    def penalty_of(self, strength: float, targets: Sequence[Target]) -> float:
         """The `penalty` with which `loss`, a mean over N rows, has the minimum of scikit-learn's estimators on them:
         sum of the losses + strength / 2 * |w|^2, w the weights of one label. strength is 1 / C of LogisticRegression.
         """
@@ -228,6 +203,11 @@ class TextHead(Head):
         head that starts at the optimum has gradient 0, and the first steps change the features only."""
         return loss + self.penalty / 2 * self.output.weight.square().sum()
 
+    def log_prior(self, targets: Sequence[Target]) -> Tensor | None:
+        """(C,) logits of the frequencies of the labels in N targets; 0 for labels that are equally frequent, and for a
+        label of no row. None: a row has no labels with a probability each."""
+        return None
+
     def forward(self, features: Tensor, batch: Batch | None = None) -> Tensor:
         """(S, F) -> (S, C), or (S, U, F) -> (S, U, C), 0 at padding."""
         if not self.reads_units:
@@ -235,14 +215,6 @@ class TextHead(Head):
         assert batch is not None, "this head reads units"
         units = Inside.of(batch["unit_lengths"], features.shape[1])
         return units.put(self.output(self.hidden(self.dropout(self.norm(units.take(features))))))
-
-
-class ImitatingHead(TextHead):
-    """A head that can learn the predictions of another model (distillation: Hinton et al. 2015). A batch of rows
-    without labels has the teacher's `taught` answers as `targets`, (B, X) padded with nan.
-
-    Its outputs are the logits of M distributions of K values, of which the loss is the cross entropy, unless a subclass
-    has another one."""
 
     def logits(self, outputs: Tensor, batch: Batch) -> Tensor:
         """(M, K), -inf where a distribution has fewer values."""
@@ -256,13 +228,16 @@ class ImitatingHead(TextHead):
         """(M, K) the teacher's distributions."""
         return batch["targets"]
 
-    def taught(self, outputs: Tensor, batch: Batch) -> list[NDArray[np.float32]]:
-        """What a student learns from these outputs, one vector per row: probabilities, or a number."""
-        return self.answers(outputs, batch)
+    def adjusted(self, outputs: Tensor) -> Tensor:
+        """The outputs with the prior, in the precision of the loss."""
+        outputs = precise(outputs)
+        return outputs if self.prior is None else outputs + self.prior.to(outputs)
 
     def loss(self, outputs: Tensor, batch: Batch) -> Tensor:
-        """Cross entropy, averaged over the distributions, plus the penalty."""
-        return self.penalised(nn.functional.cross_entropy(self.logits(precise(outputs), batch), self.values(batch)))
+        """The loss of a batch of `components.learners.task_models.sampler`: a scalar, averaged over the distributions,
+        plus the penalty."""
+        logits = self.logits(self.adjusted(outputs), batch)
+        return self.penalised(nn.functional.cross_entropy(logits, self.values(batch)))
 
     def imitation(self, outputs: Tensor, batch: Batch, *, temperature: float) -> Tensor:
         """T^2 times the Kullback-Leibler divergence of the outputs' distributions from the teacher's, both at
@@ -275,71 +250,53 @@ class ImitatingHead(TextHead):
         divergence = (wanted.exp() * (wanted - logits.log_softmax(-1))).masked_fill(~given, 0)
         return temperature**2 * divergence.sum(-1).mean()
 
+    def answers(self, outputs: Tensor, batch: Batch) -> list[Answer]:
+        """The answers to the B rows of a batch (see `components.data.tasks.data.Answer`)."""
+        raise NotImplementedError
 
-class LabelHead(ImitatingHead):
-    """A head with one probability per label, which can learn soft targets; `exclusive`: they add up to 1.
+    def taught(self, outputs: Tensor, batch: Batch) -> list[Answer]:
+        """What a student learns from these outputs, one vector per row: probabilities, or a number."""
+        return self.answers(outputs, batch)
 
-    Attributes:
-        prior: (C,) `log_prior` that the loss adds to the outputs, so that they are decided as if all labels were
-            equally frequent (logit adjustment: Menon et al. 2021); None: nothing is added. Set when the head is fitted
-            on frozen features.
-    """
-
-    outputs = None
-    exclusive: ClassVar[bool]
-    prior: Tensor | None = None
-
-    @abstractmethod
-    def log_prior(self, targets: Sequence[NDArray[np.float64]]) -> Tensor:
-        """(C,) logits of the frequencies of the labels in N targets; 0 for labels that are equally frequent, and for a
-        label of no row."""
-
-    def weigh(self, weight: ClassWeight | None, targets: Sequence[NDArray[np.float64]]) -> None:
-        """Set the prior for the loss on N targets; None: as `none`."""
-        self.prior = self.log_prior(targets) if weight == "balanced" else None
-
-    def counts(self, targets: Sequence[NDArray[np.float64]]) -> NDArray[np.int64]:
-        """(C,) number of the N targets with each label."""
-        given = np.concatenate([np.zeros(0), *targets]).astype(np.int64)
-        return np.bincount(given, minlength=self.output.out_features)
-
-    def adjusted(self, outputs: Tensor) -> Tensor:
-        """The outputs with the prior, in the precision of the loss."""
-        outputs = precise(outputs)
-        return outputs if self.prior is None else outputs + self.prior.to(outputs)
-
-    def loss(self, outputs: Tensor, batch: Batch) -> Tensor:
-        return super().loss(self.adjusted(outputs), batch)
+    def calibrate(self, raw: list[Answer], score: Callable[[list[Answer]], NDArray[np.float64]]) -> list[Answer]:
+        """Fit a parameter without gradient (a threshold), which is stored with the weights, to the answers to N rows
+        without it; returns the answers with it. `score`: answers -> (N,) primary metric of each row."""
+        return raw
 
 
-class ClassificationHead(LabelHead):
+def counts_of(targets: Sequence[Target], labels: int) -> NDArray[np.int64]:
+    """(C,) number of the N targets with each label."""
+    return np.bincount(np.concatenate([np.zeros(0), *targets]).astype(np.int64), minlength=labels)
+
+
+class ClassificationHead(Head):
     """One of C classes per row; a row has one feature vector."""
 
-    exclusive = True
+    outputs = None
 
-    def penalty_of(self, strength: float, targets: Sequence[NDArray[np.float64]]) -> float:
+    def penalty_of(self, strength: float, targets: Sequence[Target]) -> float:
         """Doubled for two labels: the square of w, their difference, is twice the sum of their squares."""
-        return super().penalty_of(strength, targets) * (2 if np.count_nonzero(self.counts(targets)) == 2 else 1)
+        return super().penalty_of(strength, targets) * (2 if np.count_nonzero(counts_of(targets, 0)) == 2 else 1)
 
-    def log_prior(self, targets: Sequence[NDArray[np.float64]]) -> Tensor:
-        counts = self.counts(targets)
+    def log_prior(self, targets: Sequence[Target]) -> Tensor:
+        counts = counts_of(targets, self.output.out_features)
         return torch.from_numpy(np.log(np.where(counts > 0, counts * (counts > 0).sum() / len(targets), 1.0)))
 
-    def answers(self, outputs: Tensor, batch: Batch) -> list[NDArray[np.float32]]:
+    def answers(self, outputs: Tensor, batch: Batch) -> list[Answer]:
         return list(outputs.float().softmax(1).cpu().numpy())
 
 
-class MultilabelHead(LabelHead):
+class MultilabelHead(Head):
     """Independent probabilities of C labels: a distribution of two values for each row and label."""
 
-    exclusive = False
+    outputs = None
 
-    def penalty_of(self, strength: float, targets: Sequence[NDArray[np.float64]]) -> float:
+    def penalty_of(self, strength: float, targets: Sequence[Target]) -> float:
         """The penalty of any head, divided by the number of labels, because the loss is a mean over the labels too."""
         return super().penalty_of(strength, targets) / self.output.out_features
 
-    def log_prior(self, targets: Sequence[NDArray[np.float64]]) -> Tensor:
-        counts = self.counts(targets)
+    def log_prior(self, targets: Sequence[Target]) -> Tensor:
+        counts = counts_of(targets, self.output.out_features)
         varies = (counts > 0) & (counts < len(targets))
         return torch.from_numpy(np.log(np.where(varies, counts / np.maximum(1, len(targets) - counts), 1.0)))
 
@@ -357,11 +314,11 @@ class MultilabelHead(LabelHead):
     def shares(self, batch: Batch) -> Tensor:
         return torch.stack([1 - batch["targets"], batch["targets"]], dim=-1).flatten(0, 1)
 
-    def answers(self, outputs: Tensor, batch: Batch) -> list[NDArray[np.float32]]:
+    def answers(self, outputs: Tensor, batch: Batch) -> list[Answer]:
         return list(outputs.float().sigmoid().cpu().numpy())
 
 
-class ChoiceHead(ImitatingHead):
+class ChoiceHead(Head):
     """A score of each choice, which is a sequence of its row; a softmax over the row's choices."""
 
     def logits(self, outputs: Tensor, batch: Batch) -> Tensor:
@@ -370,12 +327,12 @@ class ChoiceHead(ImitatingHead):
         missing = mask(move(counts, outputs.device), int(counts.max())).logical_not()
         return choices.put(outputs)[..., 0].masked_fill(missing, -torch.inf)
 
-    def answers(self, outputs: Tensor, batch: Batch) -> list[NDArray[np.float32]]:
+    def answers(self, outputs: Tensor, batch: Batch) -> list[Answer]:
         shares = self.logits(precise(outputs), batch).softmax(1).float().cpu().numpy()
         return [row[:count] for row, count in zip(shares, on_host(batch["rows"]).bincount().tolist(), strict=True)]
 
 
-class RegressionHead(ImitatingHead):
+class RegressionHead(Head):
     """One number per row. The targets are scaled to [0, 1] by `low` and `range` of the training rows."""
 
     low: Tensor
@@ -386,12 +343,12 @@ class RegressionHead(ImitatingHead):
         self.register_buffer("low", torch.zeros(()))
         self.register_buffer("range", torch.ones(()))
 
-    def prepare(self, targets: Sequence[NDArray[np.float64]]) -> None:
+    def prepare(self, targets: Sequence[Target]) -> None:
         values = np.concatenate(targets)
         self.low.fill_(float(values.min()))
         self.range.fill_(float(np.ptp(values)) or 1.0)
 
-    def penalty_of(self, strength: float, targets: Sequence[NDArray[np.float64]]) -> float:
+    def penalty_of(self, strength: float, targets: Sequence[Target]) -> float:
         """Doubled: strength is alpha of scikit-learn's Ridge, whose squared errors have no factor 1 / 2."""
         return 2 * super().penalty_of(strength, targets)
 
@@ -403,6 +360,6 @@ class RegressionHead(ImitatingHead):
         result = precise(outputs[:, 0])
         return nn.functional.mse_loss(result, (batch["targets"][:, 0].to(result.dtype) - self.low) / self.range)
 
-    def answers(self, outputs: Tensor, batch: Batch) -> list[NDArray[np.float32]]:
+    def answers(self, outputs: Tensor, batch: Batch) -> list[Answer]:
         """[value] of each row, on the scale of the targets; not clipped."""
         return list((self.low + self.range * outputs).float().cpu().numpy())

@@ -11,7 +11,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from components.data.tasks.data import Fields
+from components.data.tasks.data import Fields, spaced
 from components.learners.task_models.base import Combine, Encoded, Task, most_pieces
 from components.learners.task_models.heads import precise
 from components.models.base import LanguageModel
@@ -174,7 +174,7 @@ def sizes_of(
     rows: Sequence[Fields], tokenizer: Tokenizer, encoder: LanguageModel, settings: FinetuneSettings, *, task: Task
 ) -> NDArray[np.int64]:
     """(N,) pieces of the longest sequence of each row, if nothing were cut; N is at most `ROWS`."""
-    chosen = [rows[index] for index in np.unique(np.linspace(0, len(rows) - 1, min(len(rows), ROWS)).astype(int))]
+    chosen = [rows[index] for index in spaced(len(rows), ROWS)]
     whole, reader = settings.model_copy(update={"max_length": WHOLE, "chunk": None}), _WithoutLimit(encoder)
     encoded = task.encode(chosen, tokenizer, cast(LanguageModel, reader), whole)
     return np.asarray([max(map(len, row.pieces)) for row in encoded])

@@ -3,7 +3,7 @@
 Shapes: B rows of a batch, S sequences, F features, X labels of a row (padding included).
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import numpy as np
 import torch
@@ -13,11 +13,11 @@ from torch import Tensor, nn
 from components.core.errors import ConfigError
 from components.data.tasks.data import Fields
 from components.learners.task_models.base import Encoded, Task, refuse_settings
-from components.learners.task_models.heads import TextHead
+from components.learners.task_models.heads import FixedNorm
 from components.learners.task_models.inputs import WindowPooling
 from components.learners.task_models.pooling import Features
 from components.learners.task_models.sampler import collate
-from components.models.base import Batch, Carry, LanguageModel, Losses, count_tensor
+from components.models.base import Batch, Carry, LanguageModel, Losses
 from components.models.layers.host import move, on_host, to_device
 from components.settings.finetune import FinetuneSettings
 from components.tokenization import Tokenizer
@@ -71,10 +71,10 @@ class TaskModel(nn.Module):
             kept = self._kept(hidden, batch)
             width = self.above(kept, batch["rows"]).shape[-1]
         self.head = task.head(settings, width, labels)
-        if isinstance(self.head, TextHead):
+        if isinstance(norm := self.head.norm, FixedNorm):
             blocks = self.features.block_widths(hidden, units=self.of_units)
             # The parts of a pair have the blocks of a text each.
-            self.head.set_blocks(blocks * (width // sum(blocks)))
+            norm.blocks = blocks * (width // sum(blocks))
 
     @property
     def device(self) -> torch.device:
@@ -92,9 +92,13 @@ class TaskModel(nn.Module):
         vectors = self.features.mixed(kept)
         return vectors if self.combine is None else self.combine(vectors, rows, None)
 
-    def vectors(self, batch: Batch) -> Tensor:
-        """Inputs of the head for a batch: (S, F), (B, F) if a row's sequences are combined, or (S, U, F)."""
-        return self.above(self._kept(self.states(batch), batch), batch["rows"])
+    def vectors(self, batch: Batch, hidden: list[Tensor] | None = None) -> Tensor:
+        """Inputs of the head for a batch: (S, F), (B, F) if a row's sequences are combined, or (S, U, F). `hidden`: its
+        `states`, if they are known."""
+        kept = batch.get("features")
+        if kept is None:
+            kept = self._kept(hidden or self.states(batch), batch)
+        return self.above(kept, batch["rows"])
 
     def states(self, batch: Batch) -> list[Tensor]:
         """`hidden_states` of a batch, by Transformers on a CPU in groups of similar length that fit the cache. Of
@@ -131,24 +135,21 @@ class TaskModel(nn.Module):
     def forward(self, batch: Batch) -> Tensor:
         return self.head(self.vectors(batch), batch)
 
-    def losses(self, batch: Batch, carry: Carry = (), *, loss_of: VectorLoss | None = None) -> Losses:
+    def loss(self, batch: Batch, *, loss_of: VectorLoss | None = None) -> Tensor:
         """Loss on labelled rows (of the head, or `loss_of` its inputs), plus lm_weight * mean negative log-likelihood
         per piece, plus activation_penalty * the encoder's activation regularisation."""
-        hidden = self.states(batch)
-        vectors = self.above(self._kept(hidden, batch), batch["rows"])
+        hidden = [] if "features" in batch else self.states(batch)
+        vectors = self.vectors(batch, hidden)
         if loss_of is None:
             loss = self.head.loss(self.head(vectors, batch), batch)
         else:
             loss = loss_of(vectors, batch["targets"])
-        count = count_tensor(len(batch["targets"]), loss)
-        sums = {"rows": (loss.detach() * count, count)}
-        if self.lm_weight:
+        if self.lm_weight and hidden:
             total, pieces = self.encoder.text_loss(batch, hidden)
             loss = loss + self.lm_weight * total / pieces.clamp(min=1)
-            sums["tokens"] = (total.detach(), pieces)
-        if self.settings.activation_penalty:
+        if self.settings.activation_penalty and hidden:
             loss = loss + self.settings.activation_penalty * self.encoder.activation_penalty(hidden, batch["lengths"])
-        return Losses(loss, sums)
+        return loss
 
     def own_parameters(self, *, head: bool = True) -> list[nn.Parameter]:
         """Trained parameters of the mixture of layers, the head, and the language model's output."""
@@ -157,6 +158,20 @@ class TaskModel(nn.Module):
             inside = {id(parameter) for group in self.encoder.layer_groups() for parameter in group}
             ours += [parameter for parameter in self.encoder.parameters() if id(parameter) not in inside]
         return ours
+
+
+class Objective(nn.Module):
+    """Modules with a loss of a batch."""
+
+    def __init__(self, modules: Iterable[nn.Module], loss: Callable[[Batch], Tensor]) -> None:
+        super().__init__()
+        self.parts, self._loss = nn.ModuleList(modules), loss
+        # The training loop checks the mode of the top module only.
+        self.eval()
+
+    def losses(self, batch: Batch, carry: Carry = ()) -> Losses:
+        """The loss of a batch."""
+        return Losses(self._loss(batch), {})
 
 
 def batches_by_length(

@@ -15,10 +15,9 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, nullcontext
-from functools import reduce
 from itertools import pairwise
 from typing import TypeVar
 
@@ -29,8 +28,8 @@ from torch import Tensor, nn
 
 from components.core.clock import check_time
 from components.data.tasks.data import Answer
-from components.learners.task_models.base import Encoded
-from components.learners.task_models.features import FeatureTable, Vectors, grouped
+from components.learners.task_models.base import Encoded, Vectors
+from components.learners.task_models.features import grouped
 from components.learners.task_models.inference_weights import converted
 from components.learners.task_models.model import TaskModel, batches_by_length
 from components.learners.task_models.sampler import collate, longest, pad
@@ -99,44 +98,41 @@ class Predictor:
 
     def answers(self, encoded: Sequence[Encoded], *, answer: OfOutputs | None = None) -> list[Answer]:
         """The answers to N rows; `answer`: as of `decide`."""
-        return [each for table in self.tables(encoded) for each in self.decide(table, answer=answer)]
+        return [each for rows in self.tables(encoded) for each in self.decide(rows, answer=answer)]
 
-    def tables(self, encoded: Sequence[Encoded]) -> Iterator[FeatureTable]:
+    def tables(self, encoded: Sequence[Encoded]) -> Iterator[list[Encoded]]:
         """The inputs of the head for consecutive parts of the rows.
         Raises OutOfTimeError: the limit of time has passed (`components.core.clock`)."""
         for cut in portions(encoded):
             check_time()
             yield self.read(encoded[cut])
 
-    def table(self, encoded: Sequence[Encoded]) -> FeatureTable:
-        """The inputs of the head for N rows, as of `tables`."""
-        return reduce(FeatureTable.joined, self.tables(encoded), FeatureTable([]))
+    def decide(self, rows: Sequence[Encoded], *, answer: OfOutputs | None = None) -> list[Answer]:
+        """The answers to N inputs of the head, by `Head.answers` or another function of the head's outputs."""
+        return decided([(self, rows)], answer or self.head.answers)
 
-    def decide(self, table: FeatureTable, *, answer: OfOutputs | None = None) -> list[Answer]:
-        """The answers to N rows whose features are known, by `Head.answers` or another function of the head's
-        outputs."""
-        return decided([(self, table)], answer or self.head.answers)
-
-    def outputs(self, table: FeatureTable, rows: Iterable[int]) -> tuple[Tensor, Batch]:
-        """The outputs of the head for some rows, and their batch without targets."""
-        batch = to_device(table.batch(rows), self.model.device)
+    def outputs(self, rows: Sequence[Encoded]) -> tuple[Tensor, Batch]:
+        """The outputs of the head for its inputs, and their batch without targets."""
+        batch = to_device(collate(rows), self.model.device)
         with torch.inference_mode():
             vectors = self.model.above(batch.pop("features"), batch["rows"])
             return self.head(vectors.double(), batch), batch
 
     # -- the encoder -------------------------------------------------------------------------------------------------
 
-    def read(self, encoded: Sequence[Encoded]) -> FeatureTable:
-        """The vectors of each sequence of N rows; one vector if they are combined without parameters."""
+    def read(self, encoded: Sequence[Encoded]) -> list[Encoded]:
+        """N rows with the vectors of each sequence; with one vector if they are combined without parameters."""
         parts = [part for row in encoded for part in zip(row.pieces, row.segments, row.units, strict=True)]
         counts, vectors, model = [len(row.pieces) for row in encoded], self._vectors(parts), self.model
         if model.of_units:
-            return FeatureTable(grouped(vectors, counts), [row.offsets for row in encoded])
+            offsets = [row.offsets for row in encoded]
+            return list(map(Encoded.of_vectors, grouped(vectors, counts), offsets))
         if model.combine is None or model.features.mix is not None:
-            return FeatureTable(grouped(vectors, counts))
+            return list(map(Encoded.of_vectors, grouped(vectors, counts)))
         lengths = torch.tensor([len(pieces) for pieces, _, _ in parts])
         rows = torch.arange(len(counts)).repeat_interleave(torch.tensor(counts))
-        return FeatureTable.of(model.combine(torch.from_numpy(np.stack(vectors)), rows, lengths).numpy()[:, None])
+        combined = model.combine(torch.from_numpy(np.stack(vectors)), rows, lengths).numpy()
+        return list(map(Encoded.of_vectors, combined[:, None]))
 
     def _vectors(self, parts: Sequence[Parts]) -> list[Vectors]:
         lengths = np.asarray([len(pieces) for pieces, _, _ in parts])
@@ -202,14 +198,14 @@ class Predictor:
                 torch.set_num_threads(threads)
 
 
-def decided(parts: Sequence[tuple[Predictor, FeatureTable]], answer: OfOutputs) -> list[Answer]:
-    """The answers to N rows from the mean outputs of several heads, each with the features that it reads."""
-    table, results = parts[0][1], dict[int, Answer]()
-    for rows in batches_by_length(table.longest, np.asarray(table.counts)):
-        outputs, batches = zip(*(predictor.outputs(features, rows) for predictor, features in parts), strict=True)
+def decided(parts: Sequence[tuple[Predictor, Sequence[Encoded]]], answer: OfOutputs) -> list[Answer]:
+    """The answers to N rows from the mean outputs of several heads, each with its inputs."""
+    first, results = parts[0][1], dict[int, Answer]()
+    for rows in batches_by_length(longest(first), np.asarray([len(row.vectors) for row in first])):
+        outputs, batches = zip(*(head.outputs([inputs[row] for row in rows]) for head, inputs in parts), strict=True)
         mean = torch.stack(outputs).mean(0) if len(outputs) > 1 else outputs[0]
         results |= zip(rows.tolist(), answer(mean, batches[0]), strict=True)
-    return [results[row] for row in range(len(table))]
+    return [results[row] for row in range(len(first))]
 
 
 def sentence_vectors(encoder: LanguageModel, encoded: Sequence[Encoded]) -> list[Vectors]:

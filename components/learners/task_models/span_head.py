@@ -11,7 +11,7 @@ Shapes: S sequences of B rows, U units, K maximum number of units of an answer.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import numpy as np
 import torch
@@ -19,25 +19,22 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from components.data.scoring.answers import NEVER, apply_threshold, best_threshold, refused
-from components.learners.task_models.heads import TextHead, shape_of
+from components.data.tasks.data import Answer
+from components.learners.task_models.heads import Head, shape_of
 from components.learners.task_models.pooling import mask
 from components.models.base import Batch
 from components.models.layers.host import move, on_host
 from components.settings.finetune import FinetuneSettings
 
-if TYPE_CHECKING:
-    # Imported for type checkers only.
-    from components.data.tasks.data import Answer
-
 #: Maximum length of an answer in characters.
 LONGEST_ANSWER: Final = 160
 
 
-class Answering(TextHead):
+class Answering(Head):
     """Scores of starts and ends.
 
     Args:
-        settings: normalisation, dropout and hidden layer of `TextHead`.
+        settings: normalisation, dropout and hidden layer of `Head`.
     """
 
     reads_units = True
@@ -55,7 +52,7 @@ class Answering(TextHead):
         scores_SU2 = outputs.float().masked_fill(~inside_SU.unsqueeze(-1), -torch.inf)
         return nn.functional.cross_entropy(scores_SU2.transpose(1, 2).flatten(0, 1), _true_units(batch).T.flatten())
 
-    def answers(self, outputs: Tensor, batch: Batch) -> list[NDArray[np.float32]]:
+    def answers(self, outputs: Tensor, batch: Batch) -> list[Answer]:
         """[start, end, score, score of no answer] of each row; start == end if the latter is higher."""
         spans = best_spans(outputs.float(), batch["offsets"], batch["unit_lengths"], longest=self.longest)
         none = outputs[:, 0].float().sum(-1).double().cpu().numpy()

@@ -7,11 +7,11 @@ from collections.abc import Sequence
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from components.data.scoring.spans import legal_transitions
-from components.learners.task_models.heads import ImitatingHead, shape_of
+from components.data.tasks.data import Answer
+from components.learners.task_models.heads import Head, shape_of
 from components.learners.task_models.pooling import Inside
 from components.models.base import Batch
 from components.models.layers.chunks import Texts
@@ -26,8 +26,8 @@ LSTM_WIDTH = 256
 WORD_DROPOUT = 0.05
 
 
-class Tagger(ImitatingHead):
-    """Scores of the tags at each unit, by the layers of `TextHead`.
+class Tagger(Head):
+    """Scores of the tags at each unit, by the layers of `Head`.
 
     `linear`: a softmax per unit; the prediction is the most probable legal sequence. `crf`: the scores are the
     emissions of a linear-chain CRF. `bilstm_crf`: before the CRF, a linear projection and a biLSTM (Akbik et al. 2018),
@@ -68,23 +68,14 @@ class Tagger(ImitatingHead):
             return super().forward(features, batch)
         assert batch is not None, "a tagger reads units"
         units = Inside.of(batch["unit_lengths"], features.shape[1])
-        x_SUF = self.drop_words(units.put(self.norm(units.take(features))))
-        x_SUH = self._locked(self._recurrent(self._locked(x_SUF), batch["unit_lengths"], batch["rows"]))
+        x_SUF = self._locked(self.drop_words(units.put(self.norm(units.take(features)))))
+        x_BWF, lengths_B = _of_rows(self.projection(x_SUF), batch)
+        states_BWH = self.lstm(x_BWF, Texts(lengths_B))
+        x_SUH = self._locked(units.put(Inside.of(lengths_B, x_BWF.shape[1]).take(states_BWH)))
         return units.put(self.output(units.take(x_SUH)))
 
     def _locked(self, x_SUF: Tensor) -> Tensor:
         return self.drop_features(x_SUF.transpose(0, 1)).transpose(0, 1)
-
-    def _recurrent(self, x_SUF: Tensor, lengths: Tensor, rows: Tensor) -> Tensor:
-        """(S, U, F) -> (S, U, 2 * hidden): the LSTM's states, over all windows of a row."""
-        assert self.lstm is not None
-        x_SUF = self.projection(x_SUF)
-        sequences, units = x_SUF.shape[:2]
-        if len(lengths_B := _units_of_rows(lengths, rows)) == sequences:
-            return self.lstm(x_SUF, Texts(lengths))
-        of_windows, of_rows = Inside.of(lengths, units), Inside.of(lengths_B, int(on_host(lengths_B).max()))
-        states_BWH = self.lstm(of_rows.put(of_windows.take(x_SUF)), Texts(lengths_B))
-        return of_windows.put(of_rows.take(states_BWH))
 
     def loss(self, outputs: Tensor, batch: Batch) -> Tensor:
         """Mean negative log-likelihood per unit: of the tags, or of the rows' sequences by the CRF."""
@@ -107,13 +98,13 @@ class Tagger(ImitatingHead):
         lengths_B = _units_of_rows(batch["unit_lengths"], batch["rows"])
         return Inside.of(lengths_B, targets_BWC.shape[1]).take(targets_BWC)
 
-    def taught(self, outputs: Tensor, batch: Batch) -> list[NDArray[np.float32]]:
+    def taught(self, outputs: Tensor, batch: Batch) -> list[Answer]:
         """Probabilities (W * C,) of the tags at each unit of each row; not of a CRF."""
         counts = on_host(_units_of_rows(batch["unit_lengths"], batch["rows"])).tolist()
         shares = self.logits(outputs.float(), batch).softmax(-1).cpu().split(counts)
         return [each.flatten().numpy() for each in shares]
 
-    def answers(self, outputs: Tensor, batch: Batch) -> list[NDArray[np.float32]]:
+    def answers(self, outputs: Tensor, batch: Batch) -> list[Answer]:
         """Tag indices (W,) of each row: the best legal sequence."""
         scores_BWC, lengths_B = _of_rows(outputs.float(), batch)
         if self.crf is None:

@@ -1,8 +1,8 @@
 """What a way to learn from labels decides about a training: what is trained, on which batches, for how many steps."""
 
 import math
-from collections.abc import Callable, Sequence
-from typing import Any, ClassVar, NamedTuple
+from collections.abc import Sequence
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 import torch
@@ -11,9 +11,9 @@ from torch import nn
 
 from components.data.tasks.data import Target
 from components.learners.task_models.base import Encoded, Task
-from components.learners.task_models.model import TaskModel
+from components.learners.task_models.model import Objective, TaskModel
 from components.learners.task_models.sampler import ExampleSampler
-from components.models.base import Batch, Carry, Losses
+from components.models.base import Batch
 from components.settings.finetune import FinetuneSettings
 from components.settings.training import Training
 from components.training.optim import ParameterGroup, discriminative
@@ -24,13 +24,13 @@ from components.training.windows import Sampler
 class Learned(NamedTuple):
     """What a training of one task learns from.
 
-    `inputs` (piece ids, or the `FeatureTable` before training if the encoder is not trained) and `targets` are of the
+    `inputs` (of the encoder, or of the head if the encoder is not trained) and `targets` are of the
     labelled rows, then of the names of the labels if they are training texts. `taught`: texts that teachers have
     labelled, as piece ids, and their predictions."""
 
     model: TaskModel
     seed: int
-    inputs: Any
+    inputs: Sequence[Encoded]
     targets: Sequence[Target]
     taught: tuple[Sequence[Encoded], Sequence[Target]] = ((), ())
 
@@ -67,9 +67,7 @@ class Way:
 
     def trained(self, models: Sequence[TaskModel]) -> nn.Module:
         """The module of the training loop. `models`: one per task, around one encoder."""
-        if len(models) == 1:
-            return models[0]
-        return Objective(models, lambda batch: models[int(batch["task"])].losses(batch))
+        return Objective(models, lambda batch: models[int(batch.get("task", 0))].loss(batch))
 
     def groups(
         self, models: Sequence[TaskModel], settings: FinetuneSettings, *, unfreeze_every: int
@@ -94,19 +92,6 @@ class Way:
             seed=counter_seed(learned.seed, "batches"),
             windows=learned.model.windows_learned,
         )
-
-
-class Objective(nn.Module):
-    """Models with another loss of a batch than their own."""
-
-    def __init__(self, models: Sequence[TaskModel], loss: Callable[[Batch], Losses]) -> None:
-        super().__init__()
-        self.models, self._loss = nn.ModuleList(models), loss
-        self.eval()
-
-    def losses(self, batch: Batch, carry: Carry = ()) -> Losses:
-        """The loss of a batch."""
-        return self._loss(batch)
 
 
 def shares(sizes: Sequence[int], temperature: float) -> NDArray[np.float64]:

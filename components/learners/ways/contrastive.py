@@ -16,9 +16,9 @@ from torch.nn import functional as F
 from components.data.tasks.data import Target
 from components.learners.task_models.base import Encoded, Task
 from components.learners.task_models.heads import precise
-from components.learners.task_models.model import TaskModel
+from components.learners.task_models.model import Objective, TaskModel
 from components.learners.task_models.sampler import ExampleSampler
-from components.learners.ways.base import Learned, Objective, Way
+from components.learners.ways.base import Learned, Way
 from components.settings import contrastive
 from components.settings.finetune import FinetuneSettings
 from components.settings.training import Training
@@ -54,7 +54,7 @@ class Contrastive(Way):
     def trained(self, models: Sequence[TaskModel]) -> nn.Module:
         """The model on all pairs of a batch's rows, with the auxiliary loss of the language model."""
         (model,) = models
-        return Objective(models, partial(model.losses, loss_of=pair_loss))
+        return Objective(models, partial(model.loss, loss_of=pair_loss))
 
     def groups(
         self, models: Sequence[TaskModel], settings: FinetuneSettings, *, unfreeze_every: int

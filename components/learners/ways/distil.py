@@ -1,6 +1,6 @@
 """`method: distil`: encoder and head also learn the predictions of teachers for texts without labels.
 
-L = w L_task(labelled rows) + (1 - w) L_teacher(unlabelled rows), where L_teacher is `ImitatingHead.imitation`: T^2
+L = w L_task(labelled rows) + (1 - w) L_teacher(unlabelled rows), where L_teacher is `Head.imitation`: T^2
 times the Kullback-Leibler divergence from the teacher's probabilities at temperature T (Hinton et al. 2015, "Distilling
 the knowledge in a neural network", section 2).
 """
@@ -9,13 +9,12 @@ import math
 from collections.abc import Sequence
 from functools import partial
 
-from torch import nn
+from torch import Tensor, nn
 
-from components.learners.task_models.heads import ImitatingHead
-from components.learners.task_models.model import TaskModel
+from components.learners.task_models.model import Objective, TaskModel
 from components.learners.task_models.sampler import ExampleSampler
-from components.learners.ways.base import Learned, Objective, Way
-from components.models.base import Batch, Losses, count_tensor
+from components.learners.ways.base import Learned, Way
+from components.models.base import Batch
 from components.settings.finetune import FinetuneSettings
 from components.training.rng import counter_seed
 from components.training.windows import Sampler
@@ -40,7 +39,7 @@ class Distil(Way):
         return max(1, math.ceil(EPOCHS * taught / TAUGHT_ROWS)), settings.evaluations
 
     def trained(self, models: Sequence[TaskModel]) -> nn.Module:
-        return Objective(models, partial(losses, models[0]))
+        return Objective(models, partial(loss, models[0]))
 
     def sampler(self, learned: Learned) -> Sampler:
         labelled, (texts, answers) = super().sampler(learned), learned.taught
@@ -64,15 +63,11 @@ class DistillationSampler(Sampler):
         return self.labelled.tokens(step) + self.taught.tokens(step)
 
 
-def losses(model: TaskModel, batch: Batch) -> Losses:
+def loss(model: TaskModel, batch: Batch) -> Tensor:
     """w times the loss of the labelled rows, plus (1 - w) times the loss of the unlabelled rows if there are any."""
     taught = {name.removeprefix(TAUGHT): value for name, value in batch.items() if name.startswith(TAUGHT)}
-    result = model.losses({name: value for name, value in batch.items() if not name.startswith(TAUGHT)})
+    labelled = model.loss({name: value for name, value in batch.items() if not name.startswith(TAUGHT)})
     if not taught:
-        return result
-    weight, head = LABEL_WEIGHT, model.head
-    assert isinstance(head, ImitatingHead)  # as `refuse_distillation` has found
-    loss = head.imitation(model(taught), taught, temperature=TEMPERATURE)
-    count = count_tensor(len(taught["targets"]), loss)
-    sums = result.sums | {"unlabelled": (loss.detach() * count, count)}
-    return Losses(weight * result.loss + (1 - weight) * loss, sums)
+        return labelled
+    imitation = model.head.imitation(model(taught), taught, temperature=TEMPERATURE)
+    return LABEL_WEIGHT * labelled + (1 - LABEL_WEIGHT) * imitation

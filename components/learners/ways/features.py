@@ -4,14 +4,11 @@ from collections.abc import Sequence
 
 from torch import nn
 
-from components.learners.task_models.model import TaskModel
-from components.learners.task_models.probe import FeatureSampler, HeadAlone
-from components.learners.ways.base import Learned, Way
+from components.learners.task_models.model import Objective, TaskModel
+from components.learners.ways.base import Way
 from components.settings.finetune import FinetuneSettings
 from components.settings.training import Training
 from components.training.optim import ParameterGroup, decayed
-from components.training.rng import counter_seed
-from components.training.windows import Sampler
 
 #: Minimum learning rate of a linear head. On dev of WNUT17, with 1,000 sentences and MiniLM, span F1 is .02 with .0002,
 #: which suits the encoder, .10 with .002, and .37 with .01.
@@ -32,13 +29,9 @@ class Features(Way):
     def trained(self, models: Sequence[TaskModel]) -> nn.Module:
         """The head, and the weights of the mixture of layers."""
         (model,) = models
-        return HeadAlone(model.head, above=model.above, mix=model.features.mix)
+        return Objective(filter(None, (model.head, model.features.mix)), model.loss)
 
     def groups(
         self, models: Sequence[TaskModel], settings: FinetuneSettings, *, unfreeze_every: int
     ) -> list[ParameterGroup]:
         return decayed(self.trained(models).parameters())
-
-    def sampler(self, learned: Learned) -> Sampler:
-        size, seed = learned.model.settings.training.batch_size, counter_seed(learned.seed, "batches")
-        return FeatureSampler(learned.inputs, learned.targets, batch_size=size, seed=seed)

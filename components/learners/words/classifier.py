@@ -13,14 +13,15 @@ The average of several models holds them as its members (components.data.tasks.m
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, ClassVar, Final, Protocol, Self, runtime_checkable
+from typing import Any, ClassVar, Final, Literal, Protocol, Self, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
 from safetensors.numpy import load_file, save_file
+from scipy.special import expit, softmax
 
 from components.core.artifacts import json_of, read_manifest
 from components.core.errors import ArtifactError
@@ -101,6 +102,69 @@ def read_model(directory: Path, *, kind: str, labels: Sequence[str]) -> Stored:
         return MODELS.get(kind, WordsModel).load(described, arrays, labels)
     except Exception as error:  # safetensors and scikit-learn raise errors of several classes
         raise ArtifactError(f"{directory}: not a words model of this version ({error}); run its stage again") from error
+
+
+#: Folder of the words model in the folder of a classifier with an encoder.
+FOLDER: Final = "words"
+#: Smallest probability whose logarithm is taken.
+TINY: Final = 1e-30
+
+
+@dataclass(frozen=True)
+class WordsPart:
+    """A words model beside an encoder (`finetune.<name>.words`): two ways to combine their probabilities.
+
+    mean    p = (1 - w) p_encoder + w p_words
+    joint   p proportional to p_encoder exp(z), z the logits of the words; only in models of earlier versions
+    """
+
+    how: Literal["mean", "joint"]
+    model: WordsModel
+    weight: float = 0.0
+
+    def combined(self, rows: Sequence[Fields], answers: Sequence[Answer]) -> list[Answer]:
+        """The answers to N rows from the encoder's answers. A row does not depend on the others."""
+        if not rows:
+            return []
+        of_encoder = np.stack(list(answers))
+        if self.how == "mean":
+            return list(mean(of_encoder, np.stack(self.model.answers(rows)), self.weight))
+        linear = self.model.linear
+        assert isinstance(linear, LinearModel)
+        logits = linear.logits(self.model.features.matrix(rows))
+        return list(joint(of_encoder, logits, exclusive=linear.exclusive))
+
+    def write(self, directory: Path) -> dict[str, Any]:
+        """Write the words model below the folder of a classifier; returns the entry of its config.json."""
+        (directory / FOLDER).mkdir()
+        write_model(self.model, directory / FOLDER)
+        return {"how": self.how, "weight": self.weight}
+
+    @classmethod
+    def read(cls, directory: Path, config: Mapping[str, Any], *, labels: Sequence[str]) -> WordsPart:
+        """Read what `write` has written.
+
+        Raises:
+            ArtifactError: a file is missing or damaged.
+        """
+        if config.get("how") not in ("mean", "joint"):
+            raise ArtifactError(f"{directory}: words: unknown combination {config.get('how')!r}; fine-tune again")
+        model = read_model(directory / FOLDER, kind="", labels=labels)
+        assert isinstance(model, WordsModel)
+        return cls(config["how"], model, float(config["weight"]))
+
+
+def mean(of_encoder: NDArray[np.float32], of_words: NDArray[np.float32], weight: float) -> NDArray[np.float32]:
+    """(N, C) weighted means of probabilities."""
+    return np.float32(1 - weight) * of_encoder + np.float32(weight) * of_words
+
+
+def joint(of_encoder: NDArray[np.float32], logits: NDArray[np.float64], *, exclusive: bool) -> NDArray[np.float32]:
+    """(N, C) probabilities from the encoder's probabilities and the logits of the words."""
+    shares = of_encoder.astype(np.float64)
+    ours, other = (np.log(np.clip(each, TINY, None)) for each in (shares, 1 - shares))
+    both = ours + logits
+    return (softmax(both, axis=1) if exclusive else expit(both - other)).astype(np.float32)
 
 
 @dataclass(frozen=True)

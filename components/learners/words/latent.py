@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from components.data.tasks.data import Fields
-from components.learners.words.text import Counted, Tfidf, counts_of, split_words
+from components.learners.words.features import Counted, Tfidf, counts_of, split_words
 
 #: Maximum number of terms and of words.
 MOST_TERMS, MOST_WORDS = 100_000, 10_000

@@ -11,10 +11,9 @@ from components.data.tasks.data import one_hot
 from components.learners.base import Candidate, Learner, Rows
 from components.learners.words import UNSPACED
 from components.learners.words.classifier import WordsModel
-from components.learners.words.features import WORDS, Form, Terms, WordFeatures
+from components.learners.words.features import WORDS, Analyzer, Counted, Form, Terms, WordFeatures
 from components.learners.words.linear import LinearModel, fit_labels, fit_ridge, spanned
 from components.learners.words.self_training import latent
-from components.learners.words.text import Analyzer, Counted
 from components.settings.tasks import has
 
 #: Candidates for the inverse strength of the L2 penalty, the strongest penalty first.

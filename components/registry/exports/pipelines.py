@@ -16,7 +16,7 @@ from components.data.tasks.kinds import find_kind, scoring_for
 from components.interchange.huggingface import CONVERTERS
 from components.interchange.tokenizer_json import write_tokenizer
 from components.learners.task_models.classifier import TextClassifier
-from components.learners.task_models.heads import RegressionHead, TextHead, affine_of, scaled_blocks
+from components.learners.task_models.heads import Head, RegressionHead, affine_of, scaled_blocks
 from components.models.encoder import CONFIG, WEIGHTS
 from components.models.sentence import NORMALIZE, Reading
 from components.registry.exports.exported import __file__ as exported
@@ -150,10 +150,9 @@ def _trained(classifier: TextClassifier) -> tuple[str, bool] | None:
     return names[reading.pooling[0]], bool(reading.after)
 
 
-def affine_layers(head: nn.Module) -> list[Affine]:
+def affine_layers(head: Head) -> list[Affine]:
     """The linear layers of a head with its normalisations folded in, in float64: (C, F) and (C,) of each, with a ReLU
     between two. The output of a regression is on the scale of its targets."""
-    assert isinstance(head, TextHead)
     pairs: list[tuple[nn.Module, nn.Module]] = [(head.norm, head.output)]
     if isinstance(head.hidden, nn.Sequential):
         pairs = [(head.norm, head.hidden[0]), (head.hidden[2], head.output)]

@@ -21,11 +21,10 @@ from components.core.errors import ConfigError
 from components.data.tasks.data import Split
 from components.data.tasks.kinds import scoring_for
 from components.learners.task_models.classifier import load_classifier
-from components.learners.task_models.heads import TextHead
+from components.learners.task_models.heads import Head
 from components.learners.task_models.kinds import find_task
 from components.learners.task_models.model import TaskModel
-from components.learners.task_models.words_part import WordsPart
-from components.learners.words.classifier import WordsModel, load_words
+from components.learners.words.classifier import WordsModel, WordsPart, load_words
 from components.learners.words.features import WordFeatures
 from components.learners.words.linear import fit_labels, spanned
 from components.models.sentence import Dense, Reading
@@ -60,11 +59,11 @@ def save(tmp_path: Path, random_encoder: Callable[..., Any]) -> Save:
         chosen = FinetuneSettings(max_length=24, training=TRAINING, **{"method": "features", **settings})
         labels = ["B-X", "I-X", "O"] if kind == "tagging" else [] if kind in ("regression", "questions") else LABELS
         model = TaskModel(encoder, task=find_task(kind), settings=chosen, labels=labels).eval()
-        if isinstance(model.head, TextHead):
+        if isinstance(model.head, Head):
             torch.nn.init.normal_(model.head.output.weight, std=0.5)
             last = model.head.output.in_features
             width = model.head.hidden[0].in_features if chosen.head_hidden else last
-            model.head.fit_norm(torch.randn(9, width) * 2 + 1)
+            model.head.norm.fit(torch.randn(9, width) * 2 + 1)
         if kind == "regression":
             model.head.prepare([np.asarray([1.0]), np.asarray([5.0])])
         if model.features.mix is not None:

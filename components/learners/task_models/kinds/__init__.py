@@ -6,12 +6,12 @@ from components.learners.task_models.base import Task
 
 TASKS: LazyTable[Task] = LazyTable(
     {
-        "classification": "components.learners.task_models.kinds.classification:TASK",
-        "multilabel": "components.learners.task_models.kinds.multilabel:TASK",
-        "pair": "components.learners.task_models.kinds.classification:PAIR",
-        "similarity": "components.learners.task_models.kinds.numbers:SIMILARITY",
-        "regression": "components.learners.task_models.kinds.numbers:REGRESSION",
-        "choice": "components.learners.task_models.kinds.choice:TASK",
+        "classification": "components.learners.task_models.kinds.texts:CLASSIFICATION",
+        "multilabel": "components.learners.task_models.kinds.texts:MULTILABEL",
+        "pair": "components.learners.task_models.kinds.texts:PAIR",
+        "similarity": "components.learners.task_models.kinds.texts:SIMILARITY",
+        "regression": "components.learners.task_models.kinds.texts:REGRESSION",
+        "choice": "components.learners.task_models.kinds.texts:CHOICE",
         "tagging": "components.learners.task_models.kinds.tagging:TASK",
         "questions": "components.learners.task_models.kinds.questions:TASK",
     }
