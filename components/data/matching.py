@@ -8,15 +8,19 @@ import io
 import json
 import re
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 
+from components.core.errors import DataError
 from components.data.formats.parquets import PARQUET, open_table
+from components.data.formats.rows import open_rows
 from components.data.formats.textkey import text_key
 from components.data.formats.words import words, words_of
 from components.data.ingestion.cleaning import clean
+from components.settings.formats import by_name, suffix_of
 
 #: Words from which a text is also found inside of a longer one. Fewer words may occur anywhere by chance.
 LEAST_WORDS = 5
@@ -110,8 +114,9 @@ def key_of(text: str) -> str:
 
 
 def file_holds(path: Path, texts: Texts) -> bool:
-    """Whether a file of any format holds one of the texts: Parquet, Arrow streams, JSON, and other
-    text, plain or compressed by gzip or zstd, whatever its name. Arrays of numbers hold no text.
+    """Whether a file of any format holds one of the texts: Parquet, Arrow streams, JSON, and other text, plain or
+    compressed by gzip or zstd, whatever its name; and rows of tables by the readers of their formats. Arrays of numbers
+    hold no text.
 
     Raises:
         OSError: the file cannot be read.
@@ -124,7 +129,7 @@ def file_holds(path: Path, texts: Texts) -> bool:
     # The length of a JSON header, as 64-bit little-endian integer, and the header.
     is_safetensors = len(head) == 9 and head[8:] == b"{" and head[4:8] == bytes(4)
     if head.startswith(_NUMBERS) or is_safetensors:
-        return False
+        return (path.suffix.lower() == ".zip" or bool(by_name(path.name))) and _rows_hold(path, texts)
     codec = "gzip" if head.startswith(_GZIP) else "zstd" if head.startswith(_ZSTD) else None
     return _text_holds(path, codec, texts)
 
@@ -149,39 +154,38 @@ def holds_text(kind: pa.DataType) -> bool:
 def _text_holds(path: Path, codec: str | None, texts: Texts) -> bool:
     """Search the text of a file in overlapping windows; JSON is parsed line by line or as a whole."""
     overlap = max((len(key) for key in texts.keys), default=0) * 8 + 1000
+    before, whole, structured, possible = b"", b"", None, False
     with pa.OSFile(str(path)) as raw, pa.CompressedInputStream(raw, codec) if codec else raw as stream:
-        before, whole = b"", b""
-        first, structured = True, False
         while block := stream.read(_WINDOW):
-            if first:
-                first = False
-                structured = block.lstrip()[:1] in (b"{", b"[")
+            structured = block.lstrip()[:1] in (b"{", b"[") if structured is None else structured
             window = before + block
-            if _window_holds(window, texts, structured=structured):
-                return True
-            before = window[-overlap:]
+            before, text = window[-overlap:], window.decode(errors="ignore")
+            # Words of UTF-16 are not seen.
+            if "\0" in text or texts.may_be_in(text):
+                possible = True
+                if _window_holds(text, texts, structured=structured):
+                    return True
             if structured and len(whole) < _JSON_BYTES:
                 whole += block
-        if not whole or not texts.may_be_in(whole.decode(errors="ignore")):
-            return False
-        try:
-            return texts.in_values(json.loads(whole))
-        except ValueError:
-            return False
-
-
-def _window_holds(window: bytes, texts: Texts, *, structured: bool) -> bool:
-    text = window.decode(errors="ignore")
-    if not texts.may_be_in(text):
-        return False
-    for line in io.StringIO(text):
-        if texts.may_be_in(line):
-            try:
-                values = json.loads(line) if structured else line
-            except ValueError:
-                values = line
-            if texts.in_values(values):
+    if possible and whole:
+        with suppress(ValueError):
+            if texts.in_values(json.loads(whole)):
                 return True
+    return possible and _rows_hold(path, texts)
+
+
+def _rows_hold(path: Path, texts: Texts) -> bool:
+    """Whether a row of a table holds one of the texts, as its format is read: in its encoding, without its quotes."""
+    if suffix_of(path.name) not in ("", ".txt") and not by_name(path.name):
+        return False
+    with suppress(DataError):
+        return any(texts.in_values(row) for _, row in open_rows(path, rejected=lambda error, row: None).numbered)
+    return False
+
+
+def _window_holds(text: str, texts: Texts, *, structured: bool) -> bool:
+    if any(texts.may_be_in(line) and texts.in_values(values_of([line])) for line in io.StringIO(text)):
+        return True
     # A text may extend over several lines.
     if structured:
         return False
@@ -189,6 +193,16 @@ def _window_holds(window: bytes, texts: Texts, *, structured: bool) -> bool:
         return True
     blocks = (block for block in _EMPTY_LINE.split(text) if texts.may_be_in(block))
     return any(map(texts.held_by, (sentence for block in blocks for sentence in columns(block.splitlines()))))
+
+
+def values_of(lines: Sequence[str]) -> Any:
+    """The values of a record of a text file: JSON; a line and its cells; the columns and comments of a sentence."""
+    line, *others = (line.rstrip("\r\n") for line in lines)
+    if any(others):
+        return [*columns(lines), *(line.partition("=")[2] for line in lines if line.startswith("# "))]
+    with suppress(ValueError):
+        return json.loads(line)
+    return dict(enumerate([line, *line.split("\t")]))
 
 
 def columns(lines: Sequence[str]) -> list[str]:

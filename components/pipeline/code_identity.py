@@ -1,7 +1,8 @@
 """The identity of the code that a stage can reach: the import closure of its module, with a digest of each module.
 
 The closure starts at the module of the stage's function and follows every import, those inside functions included;
-imports for type checkers are left out. Of a `LazyTable`, only the entries that the stage's settings name are followed.
+imports for type checkers are left out. Of a `LazyTable`, only the entries that the stage's settings name are followed;
+readers of formats, which the settings name, where `reader_of` is imported.
 The digest of a module is that of its syntax tree without comments, docstrings, entries of tables and defaults of
 settings: the resolved settings of a stage contain the defaults.
 """
@@ -38,6 +39,8 @@ NEUTRAL = tuple(f"{PACKAGE}.{name}" for name in ("core.progress", "core.measurem
 SHORT = 12
 #: Name in `Module.tables` of the sampler that the file of a family names.
 SAMPLER = "sampler="
+#: Function by which the readers are reached that the entries of formats in the same module name.
+READERS = "reader_of"
 
 #: Table as "module:NAME" -> names of the entries that a stage uses; of other tables, all entries are used.
 Entries = Mapping[str, Collection[str]]
@@ -115,8 +118,10 @@ class Sources:
                 code[path.relative_to(self.root).as_posix()] = module.digest
                 waiting += [each for each in module.imported if not f"{each}.".startswith(left_out)]
                 for table, lines in module.tables.items():
-                    used = (entries or {}).get(f"{name}:{table}", lines)
+                    used = (entries or {}).get(f"{name}:{table}", () if table == READERS else lines)
                     waiting += [lines[key] for key in used if lines.get(key)]
+            elif name.endswith(f".{READERS}"):
+                waiting += self.module(name.rpartition(".")[0]).tables[READERS].values()
         libraries -= WITHOUT_EFFECT | sys.stdlib_module_names
         return Closure(dict(sorted(code.items())), dict(map(self._version, sorted(libraries))))
 
@@ -173,6 +178,8 @@ def parse(text: str, *, settings: bool = False) -> Module:
                 imported |= {str(node.module), *(f"{node.module}.{alias.name}" for alias in node.names)}
             case ast.keyword(arg="sampler", value=ast.Constant(value=sampler)):
                 tables[SAMPLER] = {str(sampler): ""}
+            case ast.Call(func=ast.Name(id="Format"), args=[ast.Constant(value=str(reader)), *_]):
+                tables.setdefault(READERS, {})[reader] = reader.partition(":")[0]
             case (
                 ast.Assign(targets=[ast.Name(id=name)], value=ast.Call() as call)
                 | ast.AnnAssign(target=ast.Name(id=name), value=ast.Call() as call)

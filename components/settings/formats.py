@@ -1,14 +1,15 @@
 """File formats of labelled data and corpora: suffixes, keys of `data.tasks.<name>` with an effect, and kinds of task.
 
-A format is an entry here, and one of the table of readers in `components.data.formats.tables`.
+A format is an entry here and the module that it names.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from importlib import import_module
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 #: Keys of columns that any table can have.
 _PLACES: Final = frozenset(("slice", "group", "id"))
@@ -24,6 +25,7 @@ class Format:
     """A format.
 
     Attributes:
+        reader: "module:function" of what reads its files.
         kinds: of task that it can hold.
         keys: of `FORMAT_KEYS` that have an effect.
         suffixes: of its files, in lower case; of a compressed one before .gz, .zst or .zip.
@@ -37,6 +39,7 @@ class Format:
         written: suffix of files of predictions in this format; empty: of a folder. None: there are none.
     """
 
+    reader: str
     kinds: tuple[str, ...]
     keys: frozenset[str] = _PLACES
     suffixes: tuple[str, ...] = ()
@@ -51,13 +54,46 @@ class Format:
 
 
 _SPANS: Final = ("text", "label")
+#: The reader of a file without labels.
+TEXTS: Final = "components.data.formats.plain:read_texts"
 FORMATS: Final = {
-    "csv": Format((*_LINES, "choice"), FORMAT_KEYS, (".csv",), table=True, corpus=True),
-    "tsv": Format((*_LINES, "choice"), FORMAT_KEYS, (".tsv", ".tab"), table=True, corpus=True),
-    "jsonl": Format(_NESTED, _PLACES | {"encoding"}, (".jsonl", ".ndjson"), table=True, corpus=True),
-    "json": Format(_NESTED, suffixes=(".json",), table=True, unit="row"),
-    "parquet": Format(_NESTED, suffixes=(".parquet",), table=True, corpus=True, unit="row"),
+    "csv": Format(
+        "components.data.formats.delimited:read_delimited",
+        (*_LINES, "choice"),
+        FORMAT_KEYS,
+        (".csv",),
+        table=True,
+        corpus=True,
+    ),
+    "tsv": Format(
+        "components.data.formats.delimited:read_delimited",
+        (*_LINES, "choice"),
+        FORMAT_KEYS,
+        (".tsv", ".tab"),
+        table=True,
+        corpus=True,
+    ),
+    "jsonl": Format(
+        "components.data.formats.jsontables:read_jsonl",
+        _NESTED,
+        _PLACES | {"encoding"},
+        (".jsonl", ".ndjson"),
+        table=True,
+        corpus=True,
+    ),
+    "json": Format(
+        "components.data.formats.jsontables:read_json", _NESTED, suffixes=(".json",), table=True, unit="row"
+    ),
+    "parquet": Format(
+        "components.data.formats.parquets:read_parquet",
+        _NESTED,
+        suffixes=(".parquet",),
+        table=True,
+        corpus=True,
+        unit="row",
+    ),
     "workbook": Format(
+        "components.data.formats.workbook:read_workbook",
         (*_LINES, "choice"),
         _PLACES | {"header"},
         (".xlsx", ".xlsm", ".xlsb", ".xls", ".ods"),
@@ -65,14 +101,32 @@ FORMATS: Final = {
         corpus=True,
         unit="row",
     ),
-    "parallel": Format(_LINES, _PLACES | {"encoding"}, tagging=("seq.in", "seq.out")),
-    "datasets": Format(_NESTED, suffixes=(".arrow",), unit="row", written=""),
-    "label-studio": Format(_LINES, tool=True, unit="task", tagging=_SPANS, written=".json"),
-    "doccano": Format(_TAGGED, tool=True, tagging=_SPANS, written=".jsonl"),
-    "prodigy": Format(_TAGGED, tool=True, tagging=_SPANS, written=".jsonl"),
-    "label-first": Format(("classification", "multilabel"), frozenset(("encoding",))),
-    "classes": Format(("classification",), frozenset(("encoding",)), unit="text"),
+    "parallel": Format(
+        "components.data.formats.plain:read_parallel", _LINES, _PLACES | {"encoding"}, tagging=("seq.in", "seq.out")
+    ),
+    "datasets": Format("components.data.formats.hub:read_hub", _NESTED, suffixes=(".arrow",), unit="row", written=""),
+    "label-studio": Format(
+        "components.data.formats.annotations:read_annotated",
+        _LINES,
+        tool=True,
+        unit="task",
+        tagging=_SPANS,
+        written=".json",
+    ),
+    "doccano": Format(
+        "components.data.formats.annotations:read_annotated", _TAGGED, tool=True, tagging=_SPANS, written=".jsonl"
+    ),
+    "prodigy": Format(
+        "components.data.formats.annotations:read_annotated", _TAGGED, tool=True, tagging=_SPANS, written=".jsonl"
+    ),
+    "label-first": Format(
+        "components.data.formats.plain:read_label_first", ("classification", "multilabel"), frozenset(("encoding",))
+    ),
+    "classes": Format(
+        "components.data.formats.plain:read_classes", ("classification",), frozenset(("encoding",)), unit="text"
+    ),
     "conll": Format(
+        "components.data.formats.conll:read_conll",
         ("tagging",),
         frozenset(("delimiter", "encoding")),
         (".conll", ".bio", ".iob"),
@@ -81,9 +135,15 @@ FORMATS: Final = {
         tagging=("0", "-1"),
     ),
     "conllu": Format(
-        ("tagging",), suffixes=(".conllu",), only={"words": (None, "form")}, id="sent_id", tagging=("form", "upos")
+        "components.data.formats.conll:read_conll",
+        ("tagging",),
+        suffixes=(".conllu",),
+        only={"words": (None, "form")},
+        id="sent_id",
+        tagging=("form", "upos"),
     ),
     "squad": Format(
+        "components.data.formats.jsontables:read_squad",
         ("questions",),
         frozenset(("slice", "group")),
         only={"slice": (None, "title"), "group": (None, "auto", "title")},
@@ -91,6 +151,13 @@ FORMATS: Final = {
         id="id",
     ),
 }
+
+
+def reader_of(name: str) -> Any:
+    """The function that reads a format, or `texts`, lines without labels. Who imports this function can reach every
+    reader (`components.pipeline.code_identity`)."""
+    module, _, function = (FORMATS[name].reader if name in FORMATS else TEXTS).partition(":")
+    return getattr(import_module(module), function)
 
 
 def suffix_of(name: str) -> str:

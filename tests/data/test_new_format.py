@@ -1,6 +1,5 @@
-"""A format that is a reader and an entry is read by every entry point."""
+"""A format that is a reader and an entry is read by every entry point, and its code belongs to what reads data."""
 
-from collections import ChainMap
 from pathlib import Path
 
 import pytest
@@ -11,6 +10,7 @@ from components.data.formats.lines import Reading
 from components.data.formats.tables import Numbered, Rows
 from components.data.ingestion import readers
 from components.labelling.rows import read_rows
+from components.pipeline.code_identity import installed
 from components.settings import formats, tasks
 from components.settings.data import CorpusSource
 from headstart.tasks import read_task
@@ -31,9 +31,8 @@ def read_toy(file: Rows) -> Numbered:
 
 @pytest.fixture
 def toy(monkeypatch, tmp_path) -> Path:
-    format = formats.Format(("classification",), suffixes=(".toy",), table=True, corpus=True)
+    format = formats.Format(f"{__name__}:read_toy", ("classification",), suffixes=(".toy",), table=True, corpus=True)
     monkeypatch.setitem(formats.FORMATS, "toy", format)
-    monkeypatch.setattr(rows, "READERS", ChainMap({"toy": read_toy}, rows.READERS))
     path = tmp_path / "reviews.toy"
     path.write_text("".join(f"{label} -> {text}\n" for text, label in zip(TEXTS, LABELS, strict=True)))
     return path
@@ -52,7 +51,12 @@ def test_a_new_format_is_read_by_every_entry_point(toy, tmp_path, monkeypatch):
     assert [fields[0] for fields in task.fields] == TEXTS and targets_of(task) == LABELS
 
 
-def test_every_format_has_a_reader():
-    # `texts` is what a file without labels is read as; it is no format of labelled data.
-    assert {*rows.READERS} == {*formats.FORMATS, "texts"}
+def test_every_format_has_a_reader_and_every_kind_a_format():
+    assert all(map(callable, map(formats.reader_of, [*formats.FORMATS, "texts"])))
     assert {kind for format in formats.FORMATS.values() for kind in format.kinds} == {*tasks.KINDS}
+
+
+def test_code_of_readers_belongs_to_stages_that_read_data_only():
+    readers = {f"{format.reader.partition(':')[0].replace('.', '/')}.py" for format in formats.FORMATS.values()}
+    assert readers <= installed().closure("components.data.formats.rows").modules.keys()
+    assert not readers & installed().closure("components.settings.params").modules.keys()

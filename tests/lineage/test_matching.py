@@ -7,9 +7,12 @@ import pytest
 
 from components.core.errors import DataError
 from components.data.formats.parquets import open_table
+from components.data.formats.rows import open_rows
 from components.data.matching import Texts, file_holds
 from components.pipeline.lineage import editing
 from components.pipeline.lineage.editing import remove_records
+from tests.data.public_inputs import CASES as CASES_OF_FILES
+from tests.data.public_inputs import put
 
 SECRET = "Agnetha Quisling lives in Elmstreet 17"
 TEXTS = Texts([SECRET, "too short"])
@@ -46,7 +49,7 @@ def test_non_ascii_texts_are_found_where_json_escapes_them(tmp_path):
 ROWS = ["first row", SECRET, "last row"]
 
 
-def test_records_are_removed_and_the_others_keep_their_bytes(tmp_path):
+def test_records_of_utf8_are_removed_and_the_others_keep_their_bytes(tmp_path):
     jsonl = [json.dumps({"text": text, "n": 1}, separators=(",", ": ")) + "\r\n" for text in ROWS]
     words = [json.dumps({"words": text.split(), "tags": []}) + "\n" for text in ROWS]
     sentences = ["".join(f"{word}\tO\n" for word in text.split()) + "\n" for text in ROWS]
@@ -127,6 +130,37 @@ def test_what_is_a_record_of_a_file(files, edited, removed, changed, tmp_path):
     assert remove_records(tmp_path / edited, TEXTS) == 0
 
 
+SHORT = {
+    "a.csv": ('text,n\n"on, lamp",1\nlamp on you go,2\n', ["lamp on you go"]),
+    "a.tsv": ("text\tn\non lamp\t1\nlamp on\t2\n", ["lamp on"]),
+    "trec": ("a:b on lamp\na:b on\n" * 9, ["on"] * 9),
+    "split.json": (json.dumps({"text": {"0": "on lamp", "1": "lamp on"}, "n": {"0": "a", "1": "b"}}), ["lamp on"]),
+}
+
+
+@pytest.mark.parametrize("name", SHORT)
+def test_a_short_text_is_found_as_a_cell(tmp_path, name):
+    content, left = SHORT[name]
+    path = put(tmp_path / name, content)
+    short = Texts(["on lamp"])
+    assert file_holds(path, short) and remove_records(path, short) and not file_holds(path, short)
+    assert [row["text"] for _, row in open_rows(path).rows] == left
+
+
+@pytest.mark.parametrize("case", CASES_OF_FILES, ids=lambda case: case.name)
+def test_a_row_of_any_readable_file_is_found_and_removed(case, tmp_path):
+    path = put(tmp_path / case.name, case.content)
+    _, gone, *_ = rows = [row for _, row in open_rows(path, rejected=lambda error, row: None).rows]
+    texts = Texts([max((value for value in gone.values() if isinstance(value, str)), key=len)])
+    assert file_holds(path, texts)
+    if case.name.endswith((".xlsx", ".ods", ".zip")):
+        with pytest.raises(DataError, match=r"are not edited; remove the text by hand"):
+            remove_records(path, texts)
+        return
+    assert remove_records(path, texts) == 1 and not file_holds(path, texts)
+    assert [row for _, row in open_rows(path, rejected=lambda error, row: None).rows] == [rows[0], *rows[2:]]
+
+
 def test_a_page_that_begins_inside_of_a_line_is_refused(tmp_path):
     path = tmp_path / "pages.txt"
     path.write_text(f"other\n\nend of a page\f{SECRET}\n")
@@ -140,7 +174,7 @@ def test_of_parallel_files_the_one_that_holds_the_text_is_last(tmp_path, monkeyp
     (tmp_path / "text").write_text(f"{SECRET}\nlast\n")
     written: list[str] = []
     rewrite = editing._rewrite
-    monkeypatch.setattr(editing, "_rewrite", lambda path, edit: written.append(path.name) or rewrite(path, edit))
+    monkeypatch.setattr(editing, "_rewrite", lambda path, *lines: written.append(path.name) or rewrite(path, *lines))
     assert (remove_records(tmp_path / "label", TEXTS), written) == (1, ["label", "text"])
 
 

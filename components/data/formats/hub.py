@@ -18,10 +18,10 @@ import pyarrow.parquet as pq
 from components.core.errors import ConfigError, DataError, nearest
 from components.data.formats.annotations import PredictedRow, write_annotated
 from components.data.formats.parquets import METADATA, Names, class_names, classes_of, read_parquet
-from components.data.formats.tables import PLAIN, READERS, Numbered, Rows, problem
+from components.data.formats.tables import PLAIN, Numbered, Rows, problem
 from components.data.formats.words import covered
 from components.settings.detection import INFO, INFOS, README, STATE, repository_header
-from components.settings.formats import FORMATS, by_name, is_table
+from components.settings.formats import FORMATS, by_name, is_table, reader_of
 
 #: Columns of words and tags, in order of preference.
 WORDS: Final = ("tokens", "words")
@@ -53,7 +53,7 @@ def _numbered(file: Rows) -> Numbered:
             raise DataError(f"{state}: lists no data files; write the data set again with save_to_disk")
         files = [file.path / str(entry["filename"]) for entry in listed]
     file.layout = replace(file.layout, nested=True)
-    return READERS[form](file) if is_table(form := by_name(file.path.name)) else read_parquet(file, files)
+    return reader_of(form)(file) if is_table(form := by_name(file.path.name)) else read_parquet(file, files)
 
 
 def _name(value: Any, names: Sequence[str], column: str) -> Any:

@@ -1,9 +1,9 @@
 """Any file as a stream of rows.
 
-A format is an entry of `components.settings.formats.FORMATS`, and its reader, a function in a module of its own, in
-`components.data.formats.tables.READERS`. Training asks for columns, and rows that are not well formed are counted.
-Programs that look at a file, add columns to it or predict it ask for complete rows; a row that is not well formed is an
-error, or with `rejected` a call of that function, and the next row follows.
+A format is an entry of `components.settings.formats.FORMATS`, which names its reader, a function in a module of its
+own. Training asks for columns, and rows that are not well formed are counted. Programs that look at a file, add columns
+to it or predict it ask for complete rows; a row that is not well formed is an error, or with `rejected` a call of that
+function, and the next row follows.
 """
 
 from collections.abc import Iterator, Sequence
@@ -15,8 +15,8 @@ from typing import Any
 from components.core.errors import DataError
 from components.data.formats.kinds import form_of
 from components.data.formats.lines import Reading
-from components.data.formats.tables import PLAIN, READERS, Layout, Rejected, RowError, Rows, are_too_many, raise_error
-from components.settings.formats import FORMATS, by_name
+from components.data.formats.tables import PLAIN, Layout, Rejected, RowError, Rows, are_too_many, raise_error
+from components.settings.formats import FORMATS, by_name, reader_of
 from components.settings.tasks import has
 
 
@@ -50,7 +50,7 @@ def unit_of(path: Path, form: str) -> str:
 
 def _opened(form: str, file: Rows) -> Rows:
     """The file, read up to its first row."""
-    file.form, file.unit, file.reader = form, unit_of(file.path, form), READERS[form]
+    file.form, file.unit, file.reader = form, unit_of(file.path, form), reader_of(form)
     kinds = FORMATS[form].kinds if form in FORMATS else ()
     numbered = file.reader(file)
     if (first := next(numbered, None)) is not None:

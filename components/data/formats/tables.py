@@ -11,7 +11,6 @@ from typing import Any, Final
 import pyarrow as pa
 
 from components.core.errors import DataError, nearest
-from components.core.tables import LazyTable
 from components.data.formats.lines import Reading, lines
 
 #: Share of the rows that may be not well formed; of a file with more, the dialect is wrong.
@@ -174,31 +173,6 @@ class Rows:
             if name not in names:
                 what = f"no column {name!r}{nearest(name, names)}"
                 raise DataError(what, where=where, key="params.yaml", do=f"name the column in {{key}}{self.hint}")
-
-
-Reader = Callable[[Rows], Numbered]
-#: Format, or `texts` without labels -> its reader.
-READERS: LazyTable[Reader] = LazyTable(
-    {
-        "csv": "components.data.formats.delimited:read_delimited",
-        "tsv": "components.data.formats.delimited:read_delimited",
-        "jsonl": "components.data.formats.jsontables:read_jsonl",
-        "json": "components.data.formats.jsontables:read_json",
-        "parquet": "components.data.formats.parquets:read_parquet",
-        "workbook": "components.data.formats.workbook:read_workbook",
-        "parallel": "components.data.formats.plain:read_parallel",
-        "datasets": "components.data.formats.hub:read_hub",
-        "label-studio": "components.data.formats.annotations:read_annotated",
-        "doccano": "components.data.formats.annotations:read_annotated",
-        "prodigy": "components.data.formats.annotations:read_annotated",
-        "label-first": "components.data.formats.plain:read_label_first",
-        "classes": "components.data.formats.plain:read_classes",
-        "conll": "components.data.formats.conll:read_conll",
-        "conllu": "components.data.formats.conll:read_conll",
-        "squad": "components.data.formats.jsontables:read_squad",
-        "texts": "components.data.formats.plain:read_texts",
-    }
-)
 
 
 def as_text(value: Any, where: object = "") -> str | None:
