@@ -13,16 +13,29 @@ import torch
 
 from components.core import threads
 
+#: Runs the scripts of the arguments with --help, each as if it were the only one.
+SCRIPTS = """
+import contextlib, io, runpy, sys
+from pathlib import Path
+path = sys.path[1:]
+for script in sys.argv[1:]:
+    for module in [name for name in sys.modules if name.partition(".")[0] == "benchmarks"]:
+        del sys.modules[module]
+    sys.path[:], sys.argv = [str(Path(script).parent), *path], [script, "--help"]
+    with contextlib.redirect_stdout(io.StringIO()):
+        try:
+            runpy.run_path(script, run_name="__main__")
+        except SystemExit as ended:
+            assert not ended.code, script
+"""
 
-@pytest.mark.parametrize(
-    "name",
-    ["encoder_cost", "few_labels", "label_texts", "prompts", "run_cost", "scale", "static_vectors"],
-)
-def test_benchmarks_that_share_code_start_from_the_command_line(name, tmp_path):
+
+def test_benchmarks_that_share_code_start_from_the_command_line(tmp_path):
     benchmarks = Path(__file__).parents[1] / "benchmarks"
     # `components` is installed, `benchmarks` is not; the working directory is not on the path of a script.
     (tmp_path / "components").symlink_to(benchmarks.parent / "components")
-    command = [sys.executable, str(benchmarks / f"{name}.py"), "--help"]
+    names = ("encoder_cost", "few_labels", "label_texts", "prompts", "run_cost", "scale", "static_vectors")
+    command = [sys.executable, "-c", SCRIPTS, *(str(benchmarks / f"{name}.py") for name in names)]
     done = subprocess.run(command, capture_output=True, text=True, env=os.environ | {"PYTHONPATH": str(tmp_path)})
     assert done.returncode == 0, done.stderr
 

@@ -37,7 +37,6 @@ QUICK: dict[str, dict[str, str]] = {
     "headstart import FOLDER --output DIR": {"FOLDER": "published", "DIR": "imported"},
     "headstart check --settings": {},
     "headstart check --settings --json": {},
-    "headstart plan": {},
     "headstart plan --json": {},
     "headstart try DIR --file text.txt": {"DIR": "encoder"},
     "headstart stage NAME --item ITEM": {"NAME": "ingest", "ITEM": "domain"},
@@ -46,7 +45,6 @@ QUICK: dict[str, dict[str, str]] = {
     "headstart study": {},
     "headstart suggest FILE --count 50": {"FILE": "text.txt"},
     'headstart try DIR "The function returns"': {"DIR": "encoder"},
-    "headstart why": {},
     "headstart why finetune": {},
     "headstart why --document ID": {"ID": "part-000.jsonl:1"},
     "headstart why --document part-000.jsonl:17": {},
@@ -59,11 +57,12 @@ ERRORS = {
     )
 }
 #: Commands that replace their process by a flow.
-FLOWS = ("headstart plan", "headstart plan --json", "headstart why", "headstart why finetune")
+FLOWS = ("headstart plan --json", "headstart why finetune")
 #: Patterns of commands that are only parsed (`tests/test_documents.py`), and the reason.
 NOT_RUN = {
     r"make (run|full|test|test-all|check|bench)( PYTHON=\S+| FLAGS=.*)?": "takes minutes",
     r"make install": "installs packages",
+    r"headstart (plan|why)": "runs in tests/test_startup.py",
     r"headstart starts --install .*": "downloads a model",
     r"make infra-check": "runs the tests of infra/ and installs checkov",
     r"make ui": "starts a server",

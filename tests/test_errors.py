@@ -3,23 +3,24 @@
 import errno
 import os
 import shutil
-import subprocess
 import sys
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 from botocore.exceptions import ClientError
 
+from components.cli import main as cli
 from components.cluster import storage
 from components.cluster.distributed import World
 from components.cluster.storage import ensure_bucket
 from components.core.artifacts import unwritable
 from components.core.errors import (
     CheckpointUnavailableError,
+    ConfigError,
     RegistryError,
+    RegistryUnavailableError,
     StorageError,
     StorageUnavailableError,
     TrainingError,
@@ -31,8 +32,6 @@ from components.registry.tracking import connect
 from components.settings.registry import RegistrySettings
 from components.training.checkpoint import CheckpointStore, Saver
 from flows.execution import failure
-
-ROOT = Path(__file__).parents[1]
 
 
 def test_a_registry_that_does_not_answer_is_a_transient_error(port):
@@ -112,21 +111,17 @@ def test_a_transient_error_of_a_checkpoint_stays_one_in_training():
         CheckpointStore.latest_for_all(Away(), World())
 
 
-def test_the_exit_code_of_a_command_tells_which_it_is(tmp_path):
-    script = (
-        "import sys; from components.cli import main as cli\n"
-        "from components.core.errors import ConfigError, RegistryUnavailableError\n"
-        "error = {'user': ConfigError, 'transient': RegistryUnavailableError}[sys.argv[1]]\n"
-        "def app(): raise error('a message')\n"
-        "cli.app = app; cli.main()"
-    )
-    codes = {}
-    for kind in ("user", "transient"):
-        environment = {**os.environ, "PYTHONPATH": str(ROOT), "HEADSTART_ERROR_FILE": str(tmp_path / kind)}
-        done = subprocess.run([sys.executable, "-c", script, kind], env=environment, capture_output=True, text=True)
-        assert (tmp_path / kind).read_text() == "a message" and done.stderr == ""
-        codes[kind] = done.returncode
-    assert codes == {"user": 2, "transient": 75}
+@pytest.mark.parametrize(("error", "code"), [(ConfigError, 2), (RegistryUnavailableError, 75)])
+def test_the_exit_code_of_a_command_tells_which_it_is(error, code, tmp_path, monkeypatch, capsys):
+    def app():
+        raise error("a message")
+
+    monkeypatch.setattr(cli, "app", app)
+    monkeypatch.setenv("HEADSTART_ERROR_FILE", str(tmp_path / "error"))
+    monkeypatch.setattr(sys, "argv", ["headstart"])
+    with pytest.raises(SystemExit) as ended:
+        cli.main()
+    assert (ended.value.code, (tmp_path / "error").read_text(), capsys.readouterr().err) == (code, "a message", "")
 
 
 @pytest.mark.parametrize(("code", "final"), [(2, True), (75, False)])

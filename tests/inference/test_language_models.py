@@ -243,7 +243,6 @@ def test_a_gap_is_filled_from_both_sides():
 def static_model(table: Tensor, words: list[str]) -> tuple[StaticVectors, WordTokenizer]:
     count, tokenizer = len(words) + FIRST_ORDINARY, word_tokenizer(*words)
     model = build_model("word2vec", vocabulary=count, settings={"width": table.shape[1]})
-    assert isinstance(model, StaticVectors)
     above = torch.zeros(FIRST_ORDINARY, table.shape[1])
     model.load_state_dict({"input": torch.cat([above, table]), "output": torch.zeros(count, table.shape[1])})
     model.bind(tokenizer)

@@ -18,9 +18,7 @@ VOCABULARY = 30
 
 
 def small(**settings: Any) -> AWDLSTM:
-    model = build_model("ulmfit", vocabulary=VOCABULARY, settings={"embedding": 6, "hidden": 8, "layers": 3} | settings)
-    assert isinstance(model, AWDLSTM)
-    return model
+    return build_model("ulmfit", vocabulary=VOCABULARY, settings={"embedding": 6, "hidden": 8, "layers": 3} | settings)
 
 
 @pytest.fixture

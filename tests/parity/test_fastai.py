@@ -5,7 +5,6 @@ import torch
 
 from components.interchange.words import MARKS, read_fastai
 from components.models.encoder import build_model
-from components.models.ulmfit import AWDLSTM
 
 WORDS = ["xxunk", "xxpad", "xxbos", "the", "film", "was", "good", "."]
 
@@ -21,7 +20,6 @@ def test_states_loss_and_gradients(reference, tmp_path):
     model = build_model(
         "ulmfit", vocabulary=len(read.pieces), settings=read.settings | {"activation": 2, "slowness": 1}
     )
-    assert isinstance(model, AWDLSTM)
     model.load_state_dict(read.tensors)
     place = {piece: row for row, piece in enumerate(read.pieces)} | MARKS
     rows = [place[word] for word in WORDS]
@@ -36,6 +34,5 @@ def test_states_loss_and_gradients(reference, tmp_path):
     np.testing.assert_allclose(float(total / count), float(actual["entropy"]), rtol=1e-5)
     np.testing.assert_allclose(float(result.loss.detach()), float(actual["loss"]), rtol=1e-5)
     result.loss.backward()
-    assert model.embedding.grad is not None
     np.testing.assert_allclose(model.embedding.grad[rows], actual["embedding_gradient"], atol=1e-5)
     np.testing.assert_allclose(model.lstms[0].weight_hh.grad, actual["recurrent_gradient"], atol=1e-5)

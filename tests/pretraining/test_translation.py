@@ -83,9 +83,7 @@ NETWORKS: dict[str, dict[str, Any]] = {
 
 def network(family: str) -> TranslationModel:
     torch.manual_seed(0)
-    model = build_model(family, vocabulary=TOKENIZER.vocab_size, settings=NETWORKS[family])
-    assert isinstance(model, TranslationModel)
-    return model
+    return build_model(family, vocabulary=TOKENIZER.vocab_size, settings=NETWORKS[family])
 
 
 @pytest.mark.slow

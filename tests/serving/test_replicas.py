@@ -86,7 +86,6 @@ def server(tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
 
 def address_of(server: subprocess.Popen[str]) -> str:
     """The address, once all replicas listen."""
-    assert server.stderr is not None
     lines: list[str] = []
     while len([line for line in lines if line.startswith(("http", "replica "))]) < REPLICAS:
         lines.append(server.stderr.readline())

@@ -320,7 +320,6 @@ def run_with_kills(stage: Callable[[Any], object], job: Any, *, checkpoints: Pat
     for _ in range(kills):
         process = forking.Process(target=stage, args=(job,))
         process.start()
-        assert process.pid is not None
         seen, wanted = {_newest(checkpoints)}, int(rng.integers(1, 3))
         while process.is_alive() and len(seen) <= wanted:
             seen.add(_newest(checkpoints))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -19,15 +20,14 @@ import pytest
 from typer.testing import CliRunner
 
 from components.cli import main as cli
-from components.cli.onboarding.command import names_of
 from components.core.artifacts import read_manifest
 from components.core.errors import ArtifactError, ConfigError
-from components.interchange.importing import read_published, source_digest
+from components.interchange.importing import source_digest
 from components.interchange.starts.registry import advice, folder_of
 from components.models.encoder import load_encoder
 from components.settings import hub as module
 from components.settings.hub import answers, is_hub_name, pinned
-from components.settings.loading import Settings, load_params
+from components.settings.loading import load_params
 from headstart import fit
 from headstart.starts import encoder_of
 from tests.interchange.importing.conftest import change
@@ -37,13 +37,20 @@ from tests.interchange.importing.test_sentence import write_folder
 NAME = "someone/tiny-bert"
 
 
-@pytest.fixture
-def hub(save_folder, tmp_path, monkeypatch) -> Iterator[Hub]:
-    """A server with one sentence encoder; the cache of huggingface_hub is in tmp_path/cache."""
-    folder = save_folder("bert")
+@pytest.fixture(scope="module")
+def sentence(written, tmp_path_factory) -> Path:
+    """A folder with a sentence encoder, and with files that are not fetched."""
+    folder = shutil.copytree(written("bert"), tmp_path_factory.mktemp("sentence") / "published")
     write_folder(folder, pooling="cls", after=["dense"])
     (folder / "pytorch_model.bin").write_bytes(b"a pickle")
     (folder / "code.py").write_text("raise SystemExit")
+    return folder
+
+
+@pytest.fixture
+def hub(sentence, tmp_path, monkeypatch) -> Iterator[Hub]:
+    """A server with one sentence encoder; the cache of huggingface_hub is in tmp_path/cache."""
+    folder = shutil.copytree(sentence, tmp_path / "published")
     monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "cache"))
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
     monkeypatch.delenv("HF_TOKEN", raising=False)
@@ -81,13 +88,6 @@ def test_the_command_installs_it(hub):
     done = CliRunner().invoke(cli.app, ["starts", "--install", NAME])
     assert done.exit_code == 0, done.output
     assert f"use it with --start {NAME}@{COMMIT}\n" in done.output
-
-
-def test_settings_name_it(hub, tmp_path):
-    folder_of(NAME)
-    raw = {"pretrain": {"mini": {"source": f"{NAME}@{COMMIT}"}}}
-    assert Settings(raw).complete(tmp_path).raw["pretrain"]["mini"]["family"] == "bert"
-    assert names_of([f"{NAME}@{COMMIT}"]) == {f"{NAME}@{COMMIT}": "tiny-bert"}
 
 
 def test_a_path_is_no_name(tmp_path, monkeypatch):
@@ -270,16 +270,6 @@ def test_an_unknown_revision_and_too_little_room_or_memory(hub, monkeypatch):
     with pytest.raises(ConfigError, match=r"tiny-bert: 0 MB, but 0 MB of memory for it; choose a smaller model"):
         folder_of(NAME)
     assert not any("/cdn/" in request for request in hub.requests)
-
-
-def test_a_changed_digest_in_the_settings(hub, tmp_path):
-    """A run that has recorded a digest does not read other bytes under the same name."""
-    folder = folder_of(NAME)
-    digest = source_digest(folder)
-    assert read_published(Path(NAME), digest=digest).digest == digest
-    change(folder, "1_Pooling/config.json", include_prompt=False)
-    with pytest.raises(ArtifactError, match=f"its digest is [0-9a-f]{{64}}, expected {digest}; it is not the model"):
-        read_published(Path(NAME), digest=digest)
 
 
 def test_settings_are_written_with_the_commit(hub, tmp_path, monkeypatch):
