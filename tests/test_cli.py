@@ -20,7 +20,7 @@ ROOT = Path(__file__).parents[1]
     ("verb", "section", "key", "value", "message"),
     [
         ("check", "run", "out", 3, "run.out: must be a valid string (found 3)"),
-        ("serve", "registry", "tracking", "sqlite:///{folder}/empty.db", "champion"),
+        ("serve", "registry", "tracking", "sqlite:///{folder}/empty.db", "no model is registered yet"),
     ],
 )
 def test_a_users_error_is_one_message_without_traceback(

@@ -30,6 +30,8 @@ from components.settings.cluster import ClusterSettings
 from components.training.checkpoint import CheckpointStore
 from components.training.pretraining.language_model import LanguageModelRun
 from components.training.pretraining.pretrain import PretrainJob, pretrain
+from tests.conftest import python
+from tests.conftest import until as wait_until
 from tests.training.helpers import (
     lm_settings,
     make_inputs,
@@ -162,17 +164,14 @@ def test_processes_end_with_their_parent(tmp_path):
         "list(cluster.map_parallel(stay, [Path(sys.argv[1])], settings=ClusterSettings(launcher='local')))"
     )
     with subprocess.Popen([sys.executable, "-c", driver, str(tmp_path)]) as process:
-        while not list(tmp_path.iterdir()):
-            assert process.poll() is None
-            time.sleep(0.1)
+        wait_until(lambda: list(tmp_path.iterdir()) or process.poll() is not None)
         process.kill()
     pid = int(next(tmp_path.iterdir()).name)
-    last = time.monotonic() + 30
-    while lives(pid) and time.monotonic() < last:
-        time.sleep(0.1)
-    if lives(pid):
+    try:
+        wait_until(lambda: not lives(pid), limit_s=30)
+    except AssertionError:
         os.kill(pid, signal.SIGKILL)
-        pytest.fail("it goes on")
+        raise
 
 
 def test_a_script_needs_no_main_guard(tmp_path):
@@ -182,9 +181,7 @@ def test_a_script_needs_no_main_guard(tmp_path):
         "from components.cluster import launcher as cluster; from components.settings.cluster import ClusterSettings\n"
         "print(list(cluster.map_parallel(abs, [-2], settings=ClusterSettings(launcher='local'))))\n"
     )
-    environment = os.environ | {"PYTHONPATH": str(Path(__file__).parents[1])}
-    done = subprocess.run([sys.executable, script], capture_output=True, text=True, env=environment)
-    assert done.stdout == "[(0, 2)]\n", done.stderr
+    assert python(script) == "[(0, 2)]\n"
 
 
 def lives(pid: int) -> bool:

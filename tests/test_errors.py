@@ -4,8 +4,7 @@ import errno
 import os
 import shutil
 import sys
-import threading
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from types import SimpleNamespace
 
 import pytest
@@ -32,6 +31,7 @@ from components.registry.tracking import connect
 from components.settings.registry import RegistrySettings
 from components.training.checkpoint import CheckpointStore, Saver
 from flows.execution import failure
+from tests.conftest import answering
 
 
 def test_a_registry_that_does_not_answer_is_a_transient_error(port):
@@ -79,9 +79,8 @@ class _Expired(BaseHTTPRequestHandler):
 
 
 def test_an_object_store_that_rejects_the_credentials_needs_the_user(s3, monkeypatch):
-    with ThreadingHTTPServer(("127.0.0.1", 0), _Expired) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{server.server_port}")
+    with answering(_Expired) as port:
+        monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{port}")
         store = CheckpointStore("s3://headstart/checkpoints", key="a")
         for call in (lambda: store.save(1, {}, {}), store.latest, store.clear):
             with pytest.raises(TrainingError, match="rejects the request: renew the credentials") as caught:
@@ -89,7 +88,6 @@ def test_an_object_store_that_rejects_the_credentials_needs_the_user(s3, monkeyp
             assert not isinstance(caught.value, TransientError)
         with pytest.raises(TrainingError, match=r"step 1 cannot be written .*ExpiredToken"):
             store.save(1, {}, {})
-        server.shutdown()
 
 
 def test_a_transient_error_of_a_checkpoint_stays_one_in_training():

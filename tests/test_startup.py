@@ -9,6 +9,7 @@ import pytest
 
 from components.registry.reading import state_of
 from components.registry.version import PROVENANCE
+from tests.conftest import python
 from tests.data.public_inputs import delimited
 
 HEAVY = {"torch", "sklearn", "matplotlib", "mlflow", "prefect", "dvc", "ray", "pandas", "transformers", "fastapi"}
@@ -78,10 +79,7 @@ def test_plan_and_why_load_dvc_only(verb, project):
 
 def run(*arguments: str, folder: Path) -> set[str]:
     """Execute a command; returns the packages that it has loaded."""
-    done = subprocess.run(
-        [sys.executable, "-c", SCRIPT, *arguments], cwd=folder, capture_output=True, text=True, check=True
-    )
-    return set(json.loads(done.stdout.splitlines()[-1]))
+    return set(json.loads(python("-c", SCRIPT, *arguments, cwd=folder).splitlines()[-1]))
 
 
 @pytest.mark.parametrize(("verb", "code"), [("retrain", 74), ("plan", 0)])

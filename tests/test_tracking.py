@@ -14,6 +14,7 @@ from botocore.exceptions import EndpointConnectionError, NoCredentialsError, Rea
 from components.core.errors import RegistryError, RegistryUnavailableError
 from components.registry.tracking import Registry, Version, connect, metric_key
 from components.settings.registry import RegistrySettings
+from tests.conftest import answering
 
 
 @contextmanager
@@ -28,12 +29,8 @@ def server_with(status: int) -> Iterator[int]:
         def log_message(self, *_: object) -> None:
             pass
 
-    with http.server.HTTPServer(("127.0.0.1", 0), Handler) as server:
-        thread = threading.Thread(target=server.serve_forever, args=(0.01,))
-        thread.start()
-        yield server.server_port
-        server.shutdown()
-        thread.join()
+    with answering(Handler) as port:
+        yield port
 
 
 @pytest.fixture

@@ -12,11 +12,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from components.core.artifacts import writing
 from components.core.errors import ConfigError, DataError
 from components.models.base import Carry, LanguageModel, ModelConfig
 from components.models.bidirectional import BidirectionalModel
-from components.models.encoder import Encoder, build_model, save_encoder
+from components.models.encoder import Encoder, build_model
 from components.models.static import StaticVectors
 from components.serving.generation import (
     Sampling,
@@ -40,6 +39,7 @@ from components.serving.likelihood import (
 )
 from components.tokenization.special import END, FIRST_ORDINARY, MASK, SPECIAL_PIECES
 from components.tokenization.word import WordTokenizer
+from tests.encoders import stored
 from tests.tokenizers import make_tokenizer
 
 WORDS = ["king", "queen", "man", "woman", "apple"]
@@ -394,11 +394,8 @@ def test_a_causal_model_predicts_every_piece_and_end():
 
 
 def test_files_of_several_formats(tmp_path: Path):
-    encoder, directory = encoder_of("ulmfit"), tmp_path / "encoder"
-    encoder.tokenizer.save(tmp_path / "tokenizer")
-    with writing(directory, kind="encoder") as draft:
-        save_encoder(draft.path, family="ulmfit", model=encoder.model, tokenizer=tmp_path / "tokenizer")
-        draft.facts["trained"] = True
+    encoder = encoder_of("ulmfit")
+    directory = stored(tmp_path / "encoder", "ulmfit", encoder.model, encoder.tokenizer)
     (tmp_path / "a.jsonl").write_text("".join(json.dumps({"body": text}) + "\n" for text in [*TEXTS, " "]))
     assert measure_file(directory, tmp_path / "a.jsonl", text="body") == measure_texts(encoder, TEXTS)
     (tmp_path / "b.txt").write_text("the old goat\n")

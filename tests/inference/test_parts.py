@@ -2,12 +2,10 @@
 
 import json
 import os
-import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable
-from contextlib import ExitStack
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +21,7 @@ from components.learners.prediction import Classifier, Predicted
 from components.serving import parts
 from components.serving.parts import LoadableModel, PartOptions, predict_parts
 from components.settings.cluster import ClusterSettings
+from tests.conftest import until
 from tests.inference.files import ByLength, names, predict_file, refused
 
 ROWS = 60
@@ -180,20 +179,17 @@ def run_and_kill(source: Path, output: Path, *, after: int) -> None:
         cwd=root,
         start_new_session=True,
     )
-    end = time.monotonic() + 120
-    while len(list(folder.glob("part-*.json"))) < after:
-        assert process.poll() is None and time.monotonic() < end
-        time.sleep(0.01)
-    process.send_signal(signal.SIGKILL)
+    until(lambda: len(list(folder.glob("part-*.json"))) >= after or process.poll() is not None)
+    process.kill()
     process.wait()
-    while True:  # the workers end with it
-        with ExitStack() as stack:
-            stack.callback(time.sleep, 0.05)
-            try:
-                os.killpg(process.pid, 0)
-            except ProcessLookupError:
-                return
-        assert time.monotonic() < end
+    until(lambda: not group_lives(process.pid))  # the workers end with it
+
+
+def group_lives(pid: int) -> bool:
+    with suppress(ProcessLookupError):
+        os.killpg(pid, 0)
+        return True
+    return False
 
 
 def test_a_killed_run_continues_with_the_missing_parts(tmp_path, cluster, monkeypatch):

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
-
 import pytest
 import torch
 from torch import Tensor
 
-from components.core.artifacts import writing
 from components.interchange.huggingface import CONVERTERS
 from components.models import FAMILIES
 from components.models.base import Batch, LanguageModel
-from components.models.encoder import KIND, build_model, load_encoder, save_encoder
+from components.models.encoder import build_model, load_encoder
 from components.tokenization.special import SPECIAL_PIECES
+from tests.conftest import python
+from tests.encoders import stored
 from tests.models.conftest import ROWS, VOCABULARY
 
 Texts = tuple[Tensor, Tensor]
@@ -84,10 +82,8 @@ def test_a_loaded_model_equals_the_saved_one(
     tokenizer_directory,
 ):  # fmt: skip
     train(model, batch_of(name), steps=2)
-    with writing(tmp_path / "encoder", kind=KIND) as draft:
-        save_encoder(draft.path, family=name, model=model, tokenizer=tokenizer_directory(FAMILIES[name].tokenizers[0]))
-        draft.facts["trained"] = True
-    loaded = load_encoder(tmp_path / "encoder", verify=True)
+    tokenizer = tokenizer_directory(FAMILIES[name].tokenizers[0])
+    loaded = load_encoder(stored(tmp_path / "encoder", name, model, tokenizer), verify=True)
     assert (loaded.family, loaded.trained, loaded.model.config) == (name, True, model.config)
     assert not loaded.model.training
     torch.testing.assert_close(states(model, texts), states(loaded.model, texts), rtol=0, atol=0)
@@ -230,8 +226,7 @@ print(*(name for name in sys.modules if name.startswith("components.")))
 
 
 def test_the_tables_import_no_family():
-    ran = subprocess.run([sys.executable, "-c", CODE], capture_output=True, text=True, check=True)
-    loaded = set(ran.stdout.split())
+    loaded = set(python("-c", CODE).split())
     modules = {entry.partition(":")[0] for table in (FAMILIES, CONVERTERS) for entry in table._entries.values()}
     assert {"components.models", "components.interchange.huggingface"} <= loaded
     assert not loaded & modules

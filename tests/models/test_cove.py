@@ -5,13 +5,13 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from components.core.artifacts import writing
 from components.core.errors import DataError
 from components.models.cove import CoVe
-from components.models.encoder import KIND, build_model, save_encoder
+from components.models.encoder import build_model
 from components.serving.generation import Sampling, translate_text, try_model
 from components.tokenization.special import END, FIRST_ORDINARY, START
 from components.training.pretraining.translation import TranslationSampler
+from tests.encoders import stored
 from tests.models.conftest import letters
 from tests.tokenizers import make_tokenizer
 from tests.training.helpers import PAIRS, PairStore
@@ -34,10 +34,8 @@ def test_a_text_is_translated(model, tmp_path, monkeypatch):
     assert translate_text(model, tokenizer, "d e b", length=2) == "d e"
     with pytest.raises(DataError, match="the text is empty: nothing to translate"):
         translate_text(model, tokenizer, " ", length=2)
-    tokenizer.save(tmp_path / "tokenizer")
-    with writing(tmp_path / "encoder", kind=KIND) as draft:
-        save_encoder(draft.path, family="cove", model=model, tokenizer=tmp_path / "tokenizer")
-    actual = try_model(tmp_path / "encoder", "d e b", length=10, count=3, sampling=Sampling(), seed=0)
+    encoder = stored(tmp_path / "encoder", "cove", model, tokenizer)
+    actual = try_model(encoder, "d e b", length=10, count=3, sampling=Sampling(), seed=0)
     assert actual == (["translation"], [("d e b",)])
 
 

@@ -1,13 +1,10 @@
 """Without the packages of the extras, a command works or ends with one sentence that names the extra."""
 
 import json
-import os
 import re
-import subprocess
-import sys
-from pathlib import Path
 
 from components.core.errors import EXTRAS
+from tests.conftest import python
 from tests.data.public_inputs import delimited
 
 #: Refuses the packages of argument 1, as where they are not installed.
@@ -68,22 +65,15 @@ COMMANDS = {
 }
 
 
-def run(folder: Path, script: str, *commands: str) -> str:
-    (folder / "rows.csv").write_text(delimited())
-    environment = os.environ | {"PYTHONPATH": str(Path(__file__).parents[2])}
-    command = [sys.executable, "-c", script, ALL, *commands]
-    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    return done.stdout
-
-
 def test_commands_without_the_extras(tmp_path):
-    answers = json.loads(run(tmp_path, RUN, *COMMANDS))
+    (tmp_path / "rows.csv").write_text(delimited())
+    answers = json.loads(python("-c", RUN, ALL, *COMMANDS, cwd=tmp_path))
     for (command, extra), (code, errors) in zip(COMMANDS.items(), answers, strict=True):
         message = rf"error: the package \w+ is not installed; install it: pip install 'headstart\[{extra}\]'\n"
         assert (code, bool(re.fullmatch(message, errors))) == ((2, True) if extra else (0, False)), (command, errors)
 
 
 def test_words_models_from_python_without_the_extras(tmp_path):
-    said = run(tmp_path, PYTHON)
+    (tmp_path / "rows.csv").write_text(delimited())
+    said = python("-c", PYTHON, ALL, cwd=tmp_path)
     assert "the package torch is not installed; install it: pip install 'headstart[encoders]'" in said

@@ -33,6 +33,7 @@ from components.training.pretraining.language_model import (
 from components.training.pretraining.pretrain import pretrain, published_training, scratch
 from components.training.pretraining.samplers import training_sampler
 from tests.training.helpers import (
+    CURVE,
     curve_of,
     drawn_encoder,
     lm_settings,
@@ -88,7 +89,7 @@ def test_a_preset_sets_the_training_keys_that_the_settings_do_not():
 
 
 def test_the_encoder_and_its_metrics(inputs, tmp_path):
-    job = pretrain_job(inputs, "ulmfit", tmp_path, training=lm_settings(tokens=4 * 8 * 40, rate=0.05))
+    job = pretrain_job(inputs, "ulmfit", tmp_path, training=lm_settings(tokens=4 * 8 * 40, rate=0.05, **CURVE))
     assert pretrain(job) == job.output
     encoder = load_encoder(job.output, verify=True)
     assert encoder.trained
@@ -118,10 +119,11 @@ def test_the_encoder_and_its_metrics(inputs, tmp_path):
 
 
 def test_measurements_for_monitoring(inputs, tmp_path, monkeypatch):
-    without = pretrained_by(inputs, "ulmfit", tmp_path / "without", training=LONG)
+    training = lm_settings(tokens=4 * 8 * 20, **CURVE)
+    without = pretrained_by(inputs, "ulmfit", tmp_path / "without", training=training)
     file = tmp_path / "measurements.jsonl"
     monkeypatch.setenv(FILE, json.dumps({"path": str(file)}))
-    output = pretrained_by(inputs, "ulmfit", tmp_path, training=LONG)
+    output = pretrained_by(inputs, "ulmfit", tmp_path, training=training)
     assert same_bits(weights(without), weights(output)), "monitoring changes no result"
 
     points = [point for line in Lines(file).read() for point in points_of(line)]
@@ -299,7 +301,7 @@ def test_overfitting_is_reported(inputs, tmp_path, capsys):
         curve = [{"step": step, "tokens": 100 * step, "heldout": loss} for step, loss in enumerate(losses, 1)]
         assert launch.overfitted(TrainingHistory(curve=curve)) == "", "the held-out loss does not rise"
     # A rate at which training diverges.
-    settings = lm_settings(tokens=4 * 8 * 60, rate=3.0, clip=100.0, schedule="constant")
+    settings = lm_settings(tokens=4 * 8 * 60, rate=3.0, clip=100.0, schedule="constant", **CURVE)
     pretrained_by(inputs, "word2vec", tmp_path, training=settings)
     assert "pretrain word2vec: warning: the held-out loss rose from" in capsys.readouterr().out
 

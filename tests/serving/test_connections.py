@@ -278,7 +278,8 @@ def test_which_sockets_others_reach(host, local, monkeypatch):
             assert bool(http.token_for(listener)) is not local
         guard = Guard.of(listener.getsockname()[0], names=http.names_of(listener, host, ["desk.example"]))
         assert guard.any_address is not local
-        assert guard.knows("desk.example") and not guard.knows("") and not guard.knows("evil.example")
+        assert guard.knows("Desk.example") and not guard.knows("") and not guard.knows("evil.example")
+        assert guard.knows("192.168.1.5:5002") is guard.knows("[fe80::1]:5002") is not local
     finally:
         listener.close()
 

@@ -34,6 +34,7 @@ from components.serving.http import Guard, configure, listen
 from components.serving.metrics import Metrics
 from components.serving.models import ChampionFollower, Served
 from components.settings.registry import RegistrySettings
+from tests.conftest import until
 from tests.serving.test_requests import BODIES
 
 #: Of a server that the tests' client calls `test`.
@@ -300,9 +301,7 @@ def test_a_shadow_predicts_a_share_and_its_agreement_is_recorded(registry, made)
     for _ in range(8):
         assert post(service, "apple", "berry").json()["model"]["version"] == "1"
     challenger = service.challenger
-    deadline = time.monotonic() + 10
-    while challenger.counts.rows < 8 and time.monotonic() < deadline:
-        time.sleep(0.01)
+    until(lambda: challenger.counts.rows == 8, limit_s=10)
     challenger.record()
     assert (challenger.counts.rows, challenger.counts.agree) == (8, 0)
     assert registry.tags["2", "shadow.agreement"] == "0.0000"
@@ -324,13 +323,11 @@ def test_waiting_requests_are_answered_before_the_end(registry, made):
     server = uvicorn.Server(configure(App(service), shutdown_seconds=8))
     running = threading.Thread(target=server.run, args=[[listener]])
     running.start()
-    while not server.started:
-        time.sleep(0.001)
+    until(lambda: server.started)
     model.gate.clear()
     with ThreadPoolExecutor(3) as pool:
         sent = [pool.submit(httpx.post, address, content=b'["a"]', timeout=30) for _ in range(3)]
-        while service.batcher.waiting_rows < 2:
-            time.sleep(0.001)
+        until(lambda: service.batcher.waiting_rows == 2)
         server.should_exit = True
         time.sleep(0.3)
         model.gate.set()

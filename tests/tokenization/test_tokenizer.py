@@ -1,10 +1,6 @@
 """Contract of all tokenizers: storage, fingerprint, frequencies; and the overlap of two vocabularies."""
 
 import json
-import os
-import subprocess
-import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -15,6 +11,7 @@ from components.tokenization import KINDS, Tokenizer, load_tokenizer, overlap
 from components.tokenization.base import PROBES
 from components.tokenization.bert import backend
 from components.tokenization.special import END, PAD, SPECIAL_PIECES
+from tests.conftest import python
 from tests.tokenizers import learn
 
 TEXTS = ["The parameter is optional.", "the API's name, the ID", "a list of the names"] * 3
@@ -206,9 +203,5 @@ def test_training_is_deterministic_across_processes(tmp_path):
         "from tests.tokenization.test_tokenizer import fitted\n"
         "print(*(fitted(kind).fingerprint() for kind in ('wordpiece', 'bpe', 'unigram')))"
     )
-    here = Path(__file__).parents[2]
-    ran = subprocess.run(
-        [sys.executable, "-c", program], cwd=here, env=os.environ | {"PYTHONPATH": str(here)},
-        check=True, capture_output=True, text=True,
-    )  # fmt: skip
-    assert ran.stdout == " ".join(fitted(kind).fingerprint() for kind in ("wordpiece", "bpe", "unigram")) + "\n"
+    prints = [fitted(kind).fingerprint() for kind in ("wordpiece", "bpe", "unigram")]
+    assert python("-c", program).split() == prints

@@ -8,11 +8,11 @@ import signal
 import socket
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from functools import partial
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 
 import huggingface_hub.constants as constants
@@ -30,6 +30,7 @@ from components.settings.hub import answers, is_hub_name, pinned
 from components.settings.loading import load_params
 from headstart import fit
 from headstart.starts import encoder_of
+from tests.conftest import answering, until
 from tests.interchange.importing.conftest import change
 from tests.interchange.importing.hub import COMMIT, Hub, serving
 from tests.interchange.importing.test_sentence import write_folder
@@ -165,26 +166,18 @@ class Portal(BaseHTTPRequestHandler):
 
 
 @contextmanager
-def portal() -> Iterator[int]:
-    with ThreadingHTTPServer(("127.0.0.1", 0), Portal) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        yield server.server_port
-        server.shutdown()
-
-
-@contextmanager
 def silent() -> Iterator[int]:
     """A server that accepts connections and says nothing."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         yield server.getsockname()[1]
 
 
-@pytest.mark.parametrize("server", [portal, silent])
+@pytest.mark.parametrize("server", [partial(answering, Portal), silent], ids=["portal", "silent"])
 def test_the_advice_neither_fails_nor_waits(server, not_asked, tmp_path, monkeypatch):
     monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "cache"))
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
     monkeypatch.setenv("HEADSTART_STARTS", str(tmp_path))
-    monkeypatch.setattr(module, "ANSWER_S", 0.5)
+    monkeypatch.setattr(module, "ANSWER_S", 0.2)
     with server() as port:
         url = f"http://127.0.0.1:{port}"
         monkeypatch.setattr(constants, "ENDPOINT", url)
@@ -214,8 +207,7 @@ def test_a_killed_download_is_resumed(hub, tmp_path):
     variables = {"HF_ENDPOINT": hub.url, "HF_HUB_CACHE": str(tmp_path / "cache"), "HF_HUB_OFFLINE": "0"}
     command, environment = [sys.executable, "-c", FETCH, NAME], os.environ | variables
     with subprocess.Popen(command, env=environment, stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL) as process:
-        while process.poll() is None and not hub.ranges:
-            time.sleep(0.05)
+        until(lambda: hub.ranges or process.poll() is not None)
         process.kill()
     assert process.returncode == -signal.SIGKILL
     hub.stalled = 0
