@@ -103,13 +103,11 @@ def test_a_limit_of_time_ends_what_still_runs(kept):
     assert time.monotonic() - began < 60
 
 
-@pytest.mark.parametrize("kept", [False, True])
-def test_map_parallel_repeats_the_item_of_a_killed_process(tmp_path, kept):
+def test_map_parallel_repeats_the_item_of_a_killed_process(tmp_path):
     for name in ("a", "b"):
         (tmp_path / name).mkdir()
-    with cluster.kept_processes() if kept else nullcontext():
-        if kept:
-            list(cluster.map_parallel(square, [1], settings=LOCAL))
+    with cluster.kept_processes():
+        list(cluster.map_parallel(square, [1], settings=LOCAL))
         results = dict(cluster.map_parallel(die_once, [tmp_path / "a", tmp_path / "b"], settings=LOCAL))
     assert results == {0: "a", 1: "b"}
 

@@ -132,7 +132,6 @@ def test_texts_and_translations_end_with_the_positions(model):
     [
         ({"width": 15, "heads": 3}, "width 15 is odd; sines and cosines of the positions have half of it each"),
         ({"width": 16, "heads": 3}, "width 16 is not a multiple of heads 3"),
-        ({"hidden": 3}, "model.hidden: unknown key"),
         ({"activation": "tanh"}, "model.activation: .* 'relu'"),
     ],
 )

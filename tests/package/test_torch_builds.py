@@ -126,7 +126,6 @@ def project(tmp_path_factory):
         ("no GPU", [], "+cpu"),
         ("GPU", [], "+cu130"),
         ("silent", [], "index"),
-        ("no GPU", ["TORCH=cuda"], "index"),
         ("GPU", ["TORCH=cpu"], "+cpu"),
         ("silent", ["TORCH=cpu"], None),
     ],

@@ -141,13 +141,15 @@ def test_measurements_for_monitoring(inputs, tmp_path, monkeypatch):
 
 def test_another_tokenizer_config_or_corpus_has_other_checkpoints(inputs, tmp_path):
     run = run_of(pretrain_job(inputs, "ulmfit", tmp_path))
+    domain = text_of(inputs, "domain", "wordpiece")
     changed = [
-        text_of(inputs, "domain", "wordpiece"),
+        {"tokens": domain["tokens"]},
+        {"tokenizer": domain["tokenizer"]},
         {"model": {**FAMILIES["ulmfit"].tiny, "hidden": 10}},
         {"seed": 4},
         {"training": LONG},
     ]
-    assert len({launch._key(each) for each in (run, *(run.model_copy(update=other) for other in changed))}) == 5
+    assert len({launch._key(each) for each in (run, *(run.model_copy(update=other) for other in changed))}) == 6
     assert launch._key(run) == launch._key(run.model_copy(update={"checkpoint_seconds": 5}))
 
 

@@ -28,7 +28,6 @@ from components.models.encoder import load_encoder
 from components.settings import hub as module
 from components.settings.hub import answers, is_hub_name, pinned
 from components.settings.loading import load_params
-from headstart import fit
 from headstart.starts import encoder_of
 from tests.conftest import answering, until
 from tests.interchange.importing.conftest import change
@@ -273,11 +272,3 @@ def test_settings_are_written_with_the_commit(hub, tmp_path, monkeypatch):
     block = load_params(tmp_path / "params.yaml").pretrain["tiny-bert"]
     assert (block.source, block.digest) == (f"{NAME}@{COMMIT}", source_digest(published(hub)))
     assert block.family == "bert"
-
-
-@pytest.mark.slow
-def test_a_fit_by_name(hub):
-    texts = [f"{word} {number}" for number in range(8) for word in ("list", "name")]
-    model = fit(texts, label=["list", "name"] * 8, start=NAME, verbose=False)
-    assert any(tried.system.startswith("tiny-bert") for tried in model.report.tried)
-    assert "list" in model.predict(["the list 3"]).to_numpy()[0]
