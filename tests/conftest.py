@@ -1,7 +1,5 @@
 """Fixtures of several packages, and the order of the tests."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

@@ -1,7 +1,5 @@
 """A task with three classes that are determined by one word, and tiny encoders of every family."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial

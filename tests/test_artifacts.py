@@ -1,7 +1,5 @@
 """An output directory is complete or absent, whatever happens while it is written."""
 
-from __future__ import annotations
-
 import errno
 import itertools
 import json

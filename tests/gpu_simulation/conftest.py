@@ -1,7 +1,5 @@
 """The simulated GPU: the guard is compiled once, and each group of cases runs once, in a process of its own."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

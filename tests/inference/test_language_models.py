@@ -1,7 +1,5 @@
 """Sampling, continuations, gaps, neighbours, likelihoods: models of known predictions, and several families."""
 
-from __future__ import annotations
-
 import json
 import math
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Conversion to and from Hugging Face's format, compared with the independent implementation of transformers."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

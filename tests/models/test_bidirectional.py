@@ -3,8 +3,6 @@
 Their states and forward predictions are compared with independent computations in tests/interchange/importing.
 """
 
-from __future__ import annotations
-
 import pytest
 import torch
 from torch import nn

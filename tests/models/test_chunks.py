@@ -1,7 +1,5 @@
 """Long texts in chunks: states equal those of the whole text, gradients flow through the last chunks only."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from torch import Tensor

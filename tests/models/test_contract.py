@@ -1,7 +1,5 @@
 """The contract of a family, tested for every entry of the table."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from torch import Tensor

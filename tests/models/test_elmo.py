@@ -1,7 +1,5 @@
 """ELMo: vectors of unseen words, another vocabulary, static vectors beside the mix of layers."""
 
-from __future__ import annotations
-
 import threading
 from concurrent.futures import ThreadPoolExecutor
 

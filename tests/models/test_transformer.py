@@ -1,7 +1,5 @@
 """The Transformer: states and losses against torch.nn.Transformer, greedy decoding, padding, settings."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from torch import Tensor, nn

@@ -1,7 +1,5 @@
 """The AWD-LSTM: its loss against the equations, causality, dropout and penalties."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """`fit`, `load` and the models that they return."""
 
-from __future__ import annotations
-
 import shutil
 from pathlib import Path
 from typing import Any

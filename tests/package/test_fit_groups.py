@@ -1,7 +1,5 @@
 """`fit` with copies and groups: folds keep them together, and the report says so."""
 
-from __future__ import annotations
-
 import numpy as np
 import pandas as pd
 import pytest

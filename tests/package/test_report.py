@@ -1,7 +1,5 @@
 """Intervals of a fit cover the score of the model that it returns, also with few labels."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

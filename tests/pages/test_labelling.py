@@ -1,7 +1,5 @@
 """The labelling page: a queue, answers that are written at once, skip and undo."""
 
-from __future__ import annotations
-
 import re
 import shutil
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Who may read and write: host, token, forms, headers, paths."""
 
-from __future__ import annotations
-
 import re
 
 import pytest

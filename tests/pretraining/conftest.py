@@ -1,7 +1,5 @@
 """Tiny inputs of the stages, made once."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """The stages pretrain and scratch: their outputs, and that a killed run ends like an uninterrupted one."""
 
-from __future__ import annotations
-
 import json
 import math
 from pathlib import Path

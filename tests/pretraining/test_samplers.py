@@ -1,7 +1,5 @@
 """Batches as functions of (seed, step), independent of the order of calls and of the number of workers."""
 
-from __future__ import annotations
-
 import itertools
 
 import pytest

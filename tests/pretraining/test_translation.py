@@ -1,7 +1,5 @@
 """Batches of translation pairs: complete pairs of similar length, each once per epoch; BLEU of both networks."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

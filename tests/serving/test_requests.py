@@ -1,7 +1,5 @@
 """Request bodies: the same rules in every form, each bad row with its reason, and no body that fails."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

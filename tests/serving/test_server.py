@@ -1,7 +1,5 @@
 """The server: answers, limits, following the alias, the challenger, and its end."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import os

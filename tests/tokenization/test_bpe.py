@@ -1,7 +1,5 @@
 """Byte-level BPE: exact merges, round trips, ids of the library, spans that cover the text."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st

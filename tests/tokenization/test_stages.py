@@ -1,7 +1,5 @@
 """The stages `tokenizer` and `tokenize` on tiny corpora."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

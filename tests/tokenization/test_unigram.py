@@ -1,7 +1,5 @@
 """Unigram: EM compared with enumeration, the library's ids, round trips, Thai."""
 
-from __future__ import annotations
-
 import itertools
 import math
 from collections.abc import Iterator

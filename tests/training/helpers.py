@@ -1,7 +1,5 @@
 """Helpers of the training tests: a token store in memory, a small model, tiny inputs of the stages."""
 
-from __future__ import annotations
-
 import csv
 import json
 import multiprocessing

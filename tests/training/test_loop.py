@@ -1,7 +1,5 @@
 """The training loop: the computation of a step, and bit-identical training from a stored state."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

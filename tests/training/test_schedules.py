@@ -1,7 +1,5 @@
 """Exact values of the learning-rate schedules."""
 
-from __future__ import annotations
-
 import pytest
 
 from components.training.loop import SCHEDULES, slanted_triangular, stage_at, stages_of

@@ -1,7 +1,5 @@
 """Fixtures: tiny models saved by Hugging Face's classes, with tokenizers of few letters."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """A small server of the hub's protocol: metadata, trees, resolve with redirects, ETags and ranges."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import time

@@ -1,7 +1,5 @@
 """Published models by name, fetched by huggingface_hub from a server on this machine."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import signal

@@ -1,7 +1,5 @@
 """Import of Hugging Face folders: same output, same tokenization, use in later stages; errors."""
 
-from __future__ import annotations
-
 import json
 import shutil
 import unicodedata

@@ -1,7 +1,5 @@
 """Sentence encoders are read as they were trained: the same vectors as sentence-transformers from the same folder."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """The CRF against the enumeration of all paths: partition function, best path, legal transitions."""
 
-from __future__ import annotations
-
 import itertools
 
 import pytest
