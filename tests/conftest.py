@@ -1,7 +1,5 @@
 """Fixtures of several packages, and the order of the tests."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil
@@ -10,9 +8,11 @@ import socket
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 from urllib.request import Request, urlopen
@@ -122,7 +122,25 @@ def dvc(root: Path, *arguments: str, code: int = 0) -> str:
     return done.stdout
 
 
-def until(reached: Callable[[], object], *, limit_s: float = 240, poll_s: float = 0.05) -> None:
+def python(*arguments: object, cwd: Path | None = None, **variables: str) -> str:
+    """What this interpreter prints for these arguments, in a process that imports this checkout."""
+    environment = os.environ | {"PYTHONPATH": str(FOLDER.parent)} | variables
+    command = [sys.executable, *map(str, arguments)]
+    done = subprocess.run(command, cwd=cwd, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+@contextmanager
+def answering(handler: type[BaseHTTPRequestHandler]) -> Iterator[int]:
+    """The port of a web server."""
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
+        yield server.server_port
+        server.shutdown()
+
+
+def until(reached: Callable[[], object], *, limit_s: float = 240, poll_s: float = 0.02) -> None:
     """Wait for a condition."""
     deadline = time.monotonic() + limit_s
     while not reached():

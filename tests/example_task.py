@@ -1,7 +1,5 @@
 """A task with three classes that are determined by one word, and tiny encoders of every family."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -12,7 +10,6 @@ from typing import Any
 import pytest
 import torch
 
-from components.core.artifacts import writing
 from components.data.tasks.examples import ExamplesJob, examples
 from components.data.tasks.members import save_members
 from components.learners.baselines.stage import BaselineJob, baseline
@@ -21,12 +18,13 @@ from components.learners.task_models.classifier import TextClassifier
 from components.learners.task_models.model import TaskModel
 from components.learners.words.classifier import Stored, write_words
 from components.models import FAMILIES
-from components.models.encoder import build_model, save_encoder
+from components.models.encoder import build_model
 from components.settings.cluster import ClusterSettings
 from components.settings.finetune import FinetuneSettings
 from components.settings.tasks import TaskSource
 from components.settings.training import Training
 from components.tokenization import load_tokenizer
+from tests.encoders import stored
 from tests.tokenizers import make_tokenizer
 
 WORDS = {"fruit": ["apple", "pear", "plum"], "metal": ["iron", "zinc", "gold"], "animal": ["horse", "goat", "cat"]}
@@ -96,15 +94,9 @@ def make_encoder(tmp_path: Path) -> Callable[..., Path]:
         else:
             kind, pieces = "wordpiece", [*words, *digits, *(f"##{digit}" for digit in digits)]
         tokenizer = make_tokenizer(kind, pieces)
-        folder = tmp_path / f"tokenizer-{family}"
-        tokenizer.save(folder)
         torch.manual_seed(1)
         model = build_model(family, vocabulary=tokenizer.vocab_size, settings=FAMILIES[family].tiny)
-        output = tmp_path / f"encoder-{family}-{trained}"
-        with writing(output, kind="encoder") as draft:
-            save_encoder(draft.path, family=family, model=model, tokenizer=folder)
-            draft.facts["trained"] = trained
-        return output
+        return stored(tmp_path / f"encoder-{family}-{trained}", family, model, tokenizer, trained=trained)
 
     return make
 

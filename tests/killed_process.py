@@ -1,7 +1,5 @@
 """A process that ends, as if by kill -9, before a given change of the file system."""
 
-from __future__ import annotations
-
 import itertools
 import os
 from collections.abc import Callable

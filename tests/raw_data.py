@@ -1,7 +1,5 @@
 """A few lines of raw data in the places that the shipped params.yaml names."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

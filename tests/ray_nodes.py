@@ -1,7 +1,5 @@
 """A Ray cluster of nodes on this machine, with processors and GPUs that need not exist."""
 
-from __future__ import annotations
-
 import os
 import secrets
 from collections.abc import Iterator, Mapping, Sequence

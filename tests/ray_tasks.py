@@ -1,7 +1,5 @@
 """Tasks of Ray's tests that import neither torch nor the package."""
 
-from __future__ import annotations
-
 import os
 import time
 from collections.abc import Callable

@@ -1,13 +1,10 @@
 """An output directory is complete or absent, whatever happens while it is written."""
 
-from __future__ import annotations
-
 import errno
 import itertools
 import json
 import multiprocessing
 import os
-import signal
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -17,6 +14,7 @@ import pytest
 from components.core import artifacts
 from components.core.artifacts import digest_tree, partial_path, read_manifest, write_atomic, writing
 from components.core.errors import ArtifactError, SchemaError
+from tests.conftest import until
 from tests.killed_process import exit_at
 
 
@@ -57,10 +55,8 @@ def test_kill_leaves_the_earlier_directory_and_the_next_run_cleans_up(tmp_path):
     make(tmp_path / "out")
     process = multiprocessing.get_context("fork").Process(target=_write_for_ever, args=(tmp_path / "out",))
     process.start()
-    while not (tmp_path / "started").exists():
-        time.sleep(0.01)
-    assert process.pid is not None
-    os.kill(process.pid, signal.SIGKILL)
+    until((tmp_path / "started").exists)
+    process.kill()
     process.join()
     assert (tmp_path / "out" / "part" / "a.txt").read_text() == "one"
     make(tmp_path / "out", "two")
@@ -116,8 +112,7 @@ def _hold(path: Path, folder: bool) -> None:
 def test_a_partial_path_is_swept_once_its_writer_has_ended(tmp_path, folder):
     process = multiprocessing.get_context("fork").Process(target=_hold, args=(tmp_path / "out", folder))
     process.start()
-    while not (tmp_path / "started").exists():
-        time.sleep(0.01)
+    until((tmp_path / "started").exists)
     (tmp_path / "started").unlink()
 
     def write():
@@ -129,8 +124,7 @@ def test_a_partial_path_is_swept_once_its_writer_has_ended(tmp_path, folder):
 
     partial, out = write()
     assert partial.startswith(".partial-") and partial.endswith(".out") and out == "out"
-    assert process.pid is not None
-    os.kill(process.pid, signal.SIGKILL)
+    process.kill()
     process.join()
     write_atomic(tmp_path / "out.txt", "another target")
     assert (tmp_path / partial).exists()

@@ -2,8 +2,6 @@
 
 import importlib
 import json
-import os
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -12,19 +10,31 @@ import pytest
 import torch
 
 from components.core import threads
+from tests.conftest import python
+
+#: Runs the scripts of the arguments with --help, each as if it were the only one.
+SCRIPTS = """
+import contextlib, io, runpy, sys
+from pathlib import Path
+path = sys.path[1:]
+for script in sys.argv[1:]:
+    for module in [name for name in sys.modules if name.partition(".")[0] == "benchmarks"]:
+        del sys.modules[module]
+    sys.path[:], sys.argv = [str(Path(script).parent), *path], [script, "--help"]
+    with contextlib.redirect_stdout(io.StringIO()):
+        try:
+            runpy.run_path(script, run_name="__main__")
+        except SystemExit as ended:
+            assert not ended.code, script
+"""
 
 
-@pytest.mark.parametrize(
-    "name",
-    ["encoder_cost", "few_labels", "label_texts", "prompts", "run_cost", "scale", "static_vectors"],
-)
-def test_benchmarks_that_share_code_start_from_the_command_line(name, tmp_path):
+def test_benchmarks_that_share_code_start_from_the_command_line(tmp_path):
     benchmarks = Path(__file__).parents[1] / "benchmarks"
     # `components` is installed, `benchmarks` is not; the working directory is not on the path of a script.
     (tmp_path / "components").symlink_to(benchmarks.parent / "components")
-    command = [sys.executable, str(benchmarks / f"{name}.py"), "--help"]
-    done = subprocess.run(command, capture_output=True, text=True, env=os.environ | {"PYTHONPATH": str(tmp_path)})
-    assert done.returncode == 0, done.stderr
+    names = ("encoder_cost", "few_labels", "label_texts", "prompts", "run_cost", "scale", "static_vectors")
+    python("-c", SCRIPTS, *(benchmarks / f"{name}.py" for name in names), PYTHONPATH=str(tmp_path))
 
 
 @pytest.fixture
@@ -49,12 +59,7 @@ def test_a_step_of_the_gpu_benchmark_runs(step, gpu):
 def test_the_gpu_benchmark_imports_no_library_of_the_pipeline():
     """On a machine with a card only torch, transformers and a few more have to be installed."""
     block = "import sys; sys.modules |= dict.fromkeys(('ray', 'prefect', 'dvc', 'mlflow', 'boto3'))"
-    code = f"{block}\nimport benchmarks.gpu_steps.correctness, benchmarks.gpu_steps.speed"
-    root = str(Path(__file__).parents[1])
-    done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, cwd=root, env=os.environ | {"PYTHONPATH": root}
-    )
-    assert done.returncode == 0, done.stderr
+    python("-c", f"{block}\nimport benchmarks.gpu_steps.correctness, benchmarks.gpu_steps.speed")
 
 
 #: A process whose child is not waited for, and killed after it has used the processor for a second.

@@ -1,8 +1,5 @@
 import gzip
 import json
-import os
-import subprocess
-import sys
 from collections import Counter
 from pathlib import Path, PurePosixPath
 
@@ -17,6 +14,7 @@ from components.data.formats.textkey import text_key
 from components.data.ingestion.dedup import Shingles
 from components.data.ingestion.readers import raw_files, read_documents, read_texts
 from components.settings.data import CorpusSource, ParallelSource
+from tests.conftest import python
 
 # The real builder on two packages and a few services, in a separate process.
 SCRIPT = """
@@ -34,9 +32,7 @@ if __name__ == "__main__":
 @pytest.mark.slow
 def test_the_bytes_do_not_depend_on_the_hash_seed(tmp_path):
     for seed in ("1", "2"):
-        environment = {**os.environ, "PYTHONHASHSEED": seed, "OMP_NUM_THREADS": "1"}
-        command = [sys.executable, "-c", SCRIPT, str(tmp_path / seed)]
-        subprocess.run(command, env=environment, check=True, capture_output=True, cwd=Path(__file__).parents[1])
+        python("-c", SCRIPT, tmp_path / seed, PYTHONHASHSEED=seed, OMP_NUM_THREADS="1")
     assert digest_tree(tmp_path / "1") == digest_tree(tmp_path / "2")
     built = tmp_path / "1"
     assert sorted(path.relative_to(built).as_posix() for path in built.glob("*/*/*") if path.is_file()) == [

@@ -4,8 +4,6 @@ import json
 import re
 import shlex
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -13,17 +11,17 @@ import torch
 from typer.testing import CliRunner
 
 from components.cli import main as cli
-from components.core.artifacts import writing
 from components.core.errors import ConfigError
-from components.data.segmenters import Segmentation
-from components.models.encoder import KIND, build_model, save_encoder
+from components.models.encoder import build_model
 from components.pipeline.running import run_stage
 from components.registry.exports.champion import export_encoder
 from components.settings.loading import load_params
 from components.settings.tasks import SPLITS
-from components.tokenization.bpe import BytePairTokenizer
 from components.tokenization.special import SPECIAL_PIECES
+from tests.conftest import python
+from tests.encoders import stored
 from tests.test_documents import ROOT, shown
+from tests.tokenizers import make_tokenizer
 
 #: Quick commands -> values of their placeholders in the workspace.
 QUICK: dict[str, dict[str, str]] = {
@@ -37,7 +35,6 @@ QUICK: dict[str, dict[str, str]] = {
     "headstart import FOLDER --output DIR": {"FOLDER": "published", "DIR": "imported"},
     "headstart check --settings": {},
     "headstart check --settings --json": {},
-    "headstart plan": {},
     "headstart plan --json": {},
     "headstart try DIR --file text.txt": {"DIR": "encoder"},
     "headstart stage NAME --item ITEM": {"NAME": "ingest", "ITEM": "domain"},
@@ -46,7 +43,6 @@ QUICK: dict[str, dict[str, str]] = {
     "headstart study": {},
     "headstart suggest FILE --count 50": {"FILE": "text.txt"},
     'headstart try DIR "The function returns"': {"DIR": "encoder"},
-    "headstart why": {},
     "headstart why finetune": {},
     "headstart why --document ID": {"ID": "part-000.jsonl:1"},
     "headstart why --document part-000.jsonl:17": {},
@@ -59,11 +55,12 @@ ERRORS = {
     )
 }
 #: Commands that replace their process by a flow.
-FLOWS = ("headstart plan", "headstart plan --json", "headstart why", "headstart why finetune")
+FLOWS = ("headstart plan --json", "headstart why finetune")
 #: Patterns of commands that are only parsed (`tests/test_documents.py`), and the reason.
 NOT_RUN = {
     r"make (run|full|test|test-all|check|bench)( PYTHON=\S+| FLAGS=.*)?": "takes minutes",
     r"make install": "installs packages",
+    r"headstart (plan|why)": "runs in tests/test_startup.py",
     r"headstart starts --install .*": "downloads a model",
     r"make infra-check": "runs the tests of infra/ and installs checkov",
     r"make ui": "starts a server",
@@ -99,9 +96,9 @@ COMMANDS = sorted({without_comment(line) for _, line in shown()} | {"headstart -
 
 @pytest.fixture(scope="module")
 def workspace(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A checkout with tiny data, one encoder, its export, one corpus and one evaluation."""
+    """A checkout with tiny data, one encoder, its export and one corpus."""
     root = tmp_path_factory.mktemp("workspace")
-    subprocess.run([sys.executable, "-m", "dvc", "init", "--quiet", "--no-scm"], cwd=root, check=True)
+    python("-m", "dvc", "init", "--quiet", "--no-scm", cwd=root)
     for name in ("README.md", "params.yaml", "dvc.yaml"):
         shutil.copy(ROOT / name, root / name)
     for name in ("docs", "experiments"):
@@ -126,33 +123,11 @@ def workspace(tmp_path_factory: pytest.TempPathFactory) -> Path:
         run_stage("examples", load_params(Path("params.yaml")), item="aws-type")
         run_stage("ingest", load_params(Path("params.yaml")), item="general")
         torch.manual_seed(0)
-        pieces = [
-            *SPECIAL_PIECES,
-            *"abcdefghijklmnopqrstuvwxyzT",
-            "\u0120",
-        ]  # the last one is the space in byte-level BPE
-        BytePairTokenizer(pieces, merges=[], segmentation=Segmentation("none")).save(Path("tokenizer"))
-        model = build_model("gpt", vocabulary=len(pieces), settings={"width": 8, "layers": 1, "heads": 2})
-        with writing(Path("encoder"), kind=KIND) as draft:
-            save_encoder(draft.path, family="gpt", model=model, tokenizer=Path("tokenizer"))
-            draft.facts["trained"] = True
-        export_encoder(Path("encoder"), output=Path("published"), form="huggingface")
-    cell = {"budget": 5, "scores": {"macro_f1": {"mean": 0.5, "low": 0.25, "high": 0.75}}}
-    evaluation = {
-        "task": "aws-type",
-        "main": "macro_f1",
-        "scores": ["macro_f1"],
-        "titles": {"macro_f1": "macro F1"},
-        "unit": "labels a class",
-        "rows": {"test": 9},
-        "seeds": [0],
-        "budgets": [5],
-        "confidence": 0.95,
-        "systems": [{"system": "ulmfit-adapted", "budgets": [cell]}],
-    }
-    folder = root / "artifacts" / "evaluation" / "aws-type"
-    folder.mkdir(parents=True)
-    (folder / "evaluation.json").write_text(json.dumps(evaluation))
+
+        model = build_model("gpt", vocabulary=len(SPECIAL_PIECES) + 28, settings={"width": 8, "layers": 1, "heads": 2})
+        # The last piece is the space in byte-level BPE.
+        tokenizer = make_tokenizer("bpe", "abcdefghijklmnopqrstuvwxyzT\u0120")
+        export_encoder(stored(Path("encoder"), "gpt", model, tokenizer), output=Path("published"), form="huggingface")
     return root
 
 
@@ -164,9 +139,8 @@ def arguments(command: str) -> list[str]:
 @pytest.mark.parametrize("command", [command for command in COMMANDS if command in QUICK])
 def test_a_quick_command_runs(command, workspace, monkeypatch):
     if command in FLOWS:
-        run = [sys.executable, "-m", "components.cli", *arguments(command)]
-        done = subprocess.run(run, cwd=workspace, check=True, capture_output=True, text=True)
-        assert ("has not run yet" if "plan" in command else "out of date") in done.stdout
+        said = python("-m", "components.cli", *arguments(command), cwd=workspace)
+        assert ("has not run yet" if "plan" in command else "out of date") in said
         return
     monkeypatch.chdir(workspace)
     if command in ERRORS:

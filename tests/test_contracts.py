@@ -1,7 +1,5 @@
 """docs/testing.md: every contract has a test in `make test`, and the named tests exist."""
 
-from __future__ import annotations
-
 import ast
 import re
 from pathlib import Path

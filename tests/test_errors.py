@@ -3,23 +3,23 @@
 import errno
 import os
 import shutil
-import subprocess
 import sys
-import threading
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from pathlib import Path
+from http.server import BaseHTTPRequestHandler
 from types import SimpleNamespace
 
 import pytest
 from botocore.exceptions import ClientError
 
+from components.cli import main as cli
 from components.cluster import storage
 from components.cluster.distributed import World
 from components.cluster.storage import ensure_bucket
 from components.core.artifacts import unwritable
 from components.core.errors import (
     CheckpointUnavailableError,
+    ConfigError,
     RegistryError,
+    RegistryUnavailableError,
     StorageError,
     StorageUnavailableError,
     TrainingError,
@@ -31,8 +31,7 @@ from components.registry.tracking import connect
 from components.settings.registry import RegistrySettings
 from components.training.checkpoint import CheckpointStore, Saver
 from flows.execution import failure
-
-ROOT = Path(__file__).parents[1]
+from tests.conftest import answering
 
 
 def test_a_registry_that_does_not_answer_is_a_transient_error(port):
@@ -80,9 +79,8 @@ class _Expired(BaseHTTPRequestHandler):
 
 
 def test_an_object_store_that_rejects_the_credentials_needs_the_user(s3, monkeypatch):
-    with ThreadingHTTPServer(("127.0.0.1", 0), _Expired) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{server.server_port}")
+    with answering(_Expired) as port:
+        monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{port}")
         store = CheckpointStore("s3://headstart/checkpoints", key="a")
         for call in (lambda: store.save(1, {}, {}), store.latest, store.clear):
             with pytest.raises(TrainingError, match="rejects the request: renew the credentials") as caught:
@@ -90,7 +88,6 @@ def test_an_object_store_that_rejects_the_credentials_needs_the_user(s3, monkeyp
             assert not isinstance(caught.value, TransientError)
         with pytest.raises(TrainingError, match=r"step 1 cannot be written .*ExpiredToken"):
             store.save(1, {}, {})
-        server.shutdown()
 
 
 def test_a_transient_error_of_a_checkpoint_stays_one_in_training():
@@ -112,21 +109,17 @@ def test_a_transient_error_of_a_checkpoint_stays_one_in_training():
         CheckpointStore.latest_for_all(Away(), World())
 
 
-def test_the_exit_code_of_a_command_tells_which_it_is(tmp_path):
-    script = (
-        "import sys; from components.cli import main as cli\n"
-        "from components.core.errors import ConfigError, RegistryUnavailableError\n"
-        "error = {'user': ConfigError, 'transient': RegistryUnavailableError}[sys.argv[1]]\n"
-        "def app(): raise error('a message')\n"
-        "cli.app = app; cli.main()"
-    )
-    codes = {}
-    for kind in ("user", "transient"):
-        environment = {**os.environ, "PYTHONPATH": str(ROOT), "HEADSTART_ERROR_FILE": str(tmp_path / kind)}
-        done = subprocess.run([sys.executable, "-c", script, kind], env=environment, capture_output=True, text=True)
-        assert (tmp_path / kind).read_text() == "a message" and done.stderr == ""
-        codes[kind] = done.returncode
-    assert codes == {"user": 2, "transient": 75}
+@pytest.mark.parametrize(("error", "code"), [(ConfigError, 2), (RegistryUnavailableError, 75)])
+def test_the_exit_code_of_a_command_tells_which_it_is(error, code, tmp_path, monkeypatch, capsys):
+    def app():
+        raise error("a message")
+
+    monkeypatch.setattr(cli, "app", app)
+    monkeypatch.setenv("HEADSTART_ERROR_FILE", str(tmp_path / "error"))
+    monkeypatch.setattr(sys, "argv", ["headstart"])
+    with pytest.raises(SystemExit) as ended:
+        cli.main()
+    assert (ended.value.code, (tmp_path / "error").read_text(), capsys.readouterr().err) == (code, "a message", "")
 
 
 @pytest.mark.parametrize(("code", "final"), [(2, True), (75, False)])

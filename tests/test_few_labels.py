@@ -1,7 +1,5 @@
 """The few-labels benchmark: the same rows for all systems, cells that are kept, and the numbers of its summary."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

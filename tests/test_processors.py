@@ -1,7 +1,5 @@
 """Number of processors: CPU affinity and CPU quota of control groups of both versions."""
 
-from __future__ import annotations
-
 import math
 from pathlib import Path
 

@@ -200,7 +200,6 @@ def test_a_commit_is_dirty_if_code_differs_and_not_if_another_result_does(tmp_pa
     git(tmp_path, "commit", "-q", "-m", "first")
     (tmp_path / "docs/results/a.json").write_text("2\n")
     clean = results.commit_of(tmp_path / "components/reporting")
-    assert clean is not None
     assert len(clean) == 40
     (tmp_path / "components/reporting/code.py").write_text("2\n")
     assert results.commit_of(tmp_path / "components/reporting") == f"{clean}-dirty"

@@ -92,7 +92,7 @@ def test_the_bytes_do_not_depend_on_processes_and_order(tmp_path, monkeypatch, s
     assert not [path for path in tmp_path.glob("*-storage/*") if path.is_dir()]
 
 
-@pytest.mark.parametrize("workers", [2, *(pytest.param(workers, marks=pytest.mark.slow) for workers in (1, 3))])
+@pytest.mark.parametrize("workers", [2, pytest.param(3, marks=pytest.mark.slow)])
 def test_the_bytes_do_not_depend_on_the_workers_of_a_cluster(tmp_path, monkeypatch, many, workers):
     write_raw(tmp_path / "raw")
     here = digest(ingest(job(tmp_path, "here", launcher="local")))

@@ -1,7 +1,5 @@
 """Tokens of code of each package: a budget that only falls. Comments, docstrings and layout are not counted."""
 
-from __future__ import annotations
-
 import ast
 import io
 import tokenize

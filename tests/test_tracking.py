@@ -12,8 +12,9 @@ import pytest
 from botocore.exceptions import EndpointConnectionError, NoCredentialsError, ReadTimeoutError
 
 from components.core.errors import RegistryError, RegistryUnavailableError
-from components.registry.tracking import Version, connect, metric_key
+from components.registry.tracking import Registry, Version, connect, metric_key
 from components.settings.registry import RegistrySettings
+from tests.conftest import answering
 
 
 @contextmanager
@@ -28,12 +29,8 @@ def server_with(status: int) -> Iterator[int]:
         def log_message(self, *_: object) -> None:
             pass
 
-    with http.server.HTTPServer(("127.0.0.1", 0), Handler) as server:
-        thread = threading.Thread(target=server.serve_forever, args=(0.01,))
-        thread.start()
-        yield server.server_port
-        server.shutdown()
-        thread.join()
+    with answering(Handler) as port:
+        yield port
 
 
 @pytest.fixture
@@ -97,6 +94,11 @@ def test_a_server_that_ends_after_the_connection(monkeypatch):
             request()
 
 
+@pytest.fixture(scope="module")
+def registry(tmp_path_factory: pytest.TempPathFactory) -> Registry:
+    return connect(RegistrySettings(tracking=f"sqlite:///{tmp_path_factory.mktemp('registry') / 'mlflow.db'}"))
+
+
 @pytest.mark.parametrize("step", ["list_artifacts", "download_artifacts"])
 @pytest.mark.parametrize(
     ("error", "kind"),
@@ -107,11 +109,10 @@ def test_a_server_that_ends_after_the_connection(monkeypatch):
         (FileNotFoundError("gone"), RegistryError),
     ],
 )
-def test_an_object_store_that_does_not_answer(error, kind, step, tmp_path, monkeypatch):
+def test_an_object_store_that_does_not_answer(error, kind, step, registry, tmp_path, monkeypatch):
     def fail(*_, **__):
         raise error
 
-    registry = connect(RegistrySettings(tracking=f"sqlite:///{tmp_path / 'mlflow.db'}"))
     monkeypatch.setattr("mlflow.artifacts.list_artifacts", lambda **_: [])
     monkeypatch.setattr(f"mlflow.artifacts.{step}", fail)
     monkeypatch.setattr(registry.client, "get_model_version_download_uri", lambda *_: "s3://bucket/model")

@@ -1,7 +1,5 @@
 """Tokenizers with known vocabularies."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The cases of the simulation."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The simulated GPU: the guard is compiled once, and each group of cases runs once, in a process of its own."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil
@@ -41,7 +39,6 @@ def guard(folder: Path) -> Path:
     with FileLock(folder / "guard.lock"):
         if not library.exists():
             spec = find_spec("torch")
-            assert spec is not None and spec.submodule_search_locations is not None
             torch = Path(spec.submodule_search_locations[0])
             include, lib = torch / "include", torch / "lib"
             command = ["g++", "-shared", "-fPIC", "-O0", "-std=c++20", f"-I{include}"]

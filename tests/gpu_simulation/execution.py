@@ -1,7 +1,5 @@
 """Execution of the cases on the simulated device, in the process of `process`."""
 
-from __future__ import annotations
-
 import json
 import tempfile
 import traceback

@@ -5,8 +5,6 @@ Writes a JSON object: name of a case -> `error` (None or a traceback), `losses`,
 step), `operators` (name -> number of calls), `types` and `answers` on the CPU and on the device.
 """
 
-from __future__ import annotations
-
 import ctypes
 import sys
 from pathlib import Path

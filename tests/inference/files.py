@@ -1,7 +1,5 @@
 """A classifier of texts by their length, and files of rows that it predicts."""
 
-from __future__ import annotations
-
 import csv
 import json
 import time

@@ -1,7 +1,5 @@
 """Sampling, continuations, gaps, neighbours, likelihoods: models of known predictions, and several families."""
 
-from __future__ import annotations
-
 import json
 import math
 from pathlib import Path
@@ -12,11 +10,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from components.core.artifacts import writing
 from components.core.errors import ConfigError, DataError
 from components.models.base import Carry, LanguageModel, ModelConfig
 from components.models.bidirectional import BidirectionalModel
-from components.models.encoder import Encoder, build_model, save_encoder
+from components.models.encoder import Encoder, build_model
 from components.models.static import StaticVectors
 from components.serving.generation import (
     Sampling,
@@ -40,6 +37,7 @@ from components.serving.likelihood import (
 )
 from components.tokenization.special import END, FIRST_ORDINARY, MASK, SPECIAL_PIECES
 from components.tokenization.word import WordTokenizer
+from tests.encoders import stored
 from tests.tokenizers import make_tokenizer
 
 WORDS = ["king", "queen", "man", "woman", "apple"]
@@ -243,7 +241,6 @@ def test_a_gap_is_filled_from_both_sides():
 def static_model(table: Tensor, words: list[str]) -> tuple[StaticVectors, WordTokenizer]:
     count, tokenizer = len(words) + FIRST_ORDINARY, word_tokenizer(*words)
     model = build_model("word2vec", vocabulary=count, settings={"width": table.shape[1]})
-    assert isinstance(model, StaticVectors)
     above = torch.zeros(FIRST_ORDINARY, table.shape[1])
     model.load_state_dict({"input": torch.cat([above, table]), "output": torch.zeros(count, table.shape[1])})
     model.bind(tokenizer)
@@ -395,11 +392,8 @@ def test_a_causal_model_predicts_every_piece_and_end():
 
 
 def test_files_of_several_formats(tmp_path: Path):
-    encoder, directory = encoder_of("ulmfit"), tmp_path / "encoder"
-    encoder.tokenizer.save(tmp_path / "tokenizer")
-    with writing(directory, kind="encoder") as draft:
-        save_encoder(draft.path, family="ulmfit", model=encoder.model, tokenizer=tmp_path / "tokenizer")
-        draft.facts["trained"] = True
+    encoder = encoder_of("ulmfit")
+    directory = stored(tmp_path / "encoder", "ulmfit", encoder.model, encoder.tokenizer)
     (tmp_path / "a.jsonl").write_text("".join(json.dumps({"body": text}) + "\n" for text in [*TEXTS, " "]))
     assert measure_file(directory, tmp_path / "a.jsonl", text="body") == measure_texts(encoder, TEXTS)
     (tmp_path / "b.txt").write_text("the old goat\n")

@@ -2,12 +2,10 @@
 
 import json
 import os
-import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable
-from contextlib import ExitStack
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +21,7 @@ from components.learners.prediction import Classifier, Predicted
 from components.serving import parts
 from components.serving.parts import LoadableModel, PartOptions, predict_parts
 from components.settings.cluster import ClusterSettings
+from tests.conftest import until
 from tests.inference.files import ByLength, names, predict_file, refused
 
 ROWS = 60
@@ -161,48 +160,44 @@ def test_a_file_without_rows(tmp_path, cluster):
     assert (tmp_path / "out.csv").read_text() == "id,text,prediction,confidence\n"
 
 
-def run_and_kill(source: Path, output: Path, *, workers: int, after: int) -> None:
+def run_and_kill(source: Path, output: Path, *, after: int) -> None:
     """Start a prediction in another process and kill it when `after` parts are finished."""
     script = (
         "import sys; from functools import partial; from tests.inference.test_parts import *\n"
-        "source, output, workers = sys.argv[1:]\n"
+        "source, output = sys.argv[1:]\n"
         "cluster, load = ClusterSettings(launcher='local', storage='store'), partial(ByLength, seconds=0.1)\n"
         "if __name__ == '__main__':\n"
-        "    predicted(Path(source), Path(output), cluster, load=load, workers=int(workers))\n"
+        "    predicted(Path(source), Path(output), cluster, load=load, workers=2)\n"
     )
     folder = output.with_name(f".{output.name}.parts")
     path = output.with_name("run.py")
     path.write_text(script)
     root = str(Path(__file__).parents[2])
     process = subprocess.Popen(
-        [sys.executable, str(path), str(source), str(output), str(workers)],
+        [sys.executable, str(path), str(source), str(output)],
         env={**os.environ, "PYTHONPATH": root},
         cwd=root,
         start_new_session=True,
     )
-    end = time.monotonic() + 120
-    while len(list(folder.glob("part-*.json"))) < after:
-        assert process.poll() is None and time.monotonic() < end
-        time.sleep(0.01)
-    process.send_signal(signal.SIGKILL)
+    until(lambda: len(list(folder.glob("part-*.json"))) >= after or process.poll() is not None)
+    process.kill()
     process.wait()
-    while True:  # the workers end with it
-        with ExitStack() as stack:
-            stack.callback(time.sleep, 0.05)
-            try:
-                os.killpg(process.pid, 0)
-            except ProcessLookupError:
-                return
-        assert time.monotonic() < end
+    until(lambda: not group_lives(process.pid))  # the workers end with it
 
 
-@pytest.mark.parametrize("workers", [2])
-def test_a_killed_run_continues_with_the_missing_parts(workers, tmp_path, cluster, monkeypatch):
+def group_lives(pid: int) -> bool:
+    with suppress(ProcessLookupError):
+        os.killpg(pid, 0)
+        return True
+    return False
+
+
+def test_a_killed_run_continues_with_the_missing_parts(tmp_path, cluster, monkeypatch):
     source, output = write(tmp_path / "in.csv"), tmp_path / "out.csv"
     predict_file(
         source, output=tmp_path / "whole.csv", classifier=ByLength(), rejects=tmp_path / "r.jsonl", batch_size=4
     )
-    run_and_kill(source, output, workers=workers, after=3)
+    run_and_kill(source, output, after=3)
     assert not output.exists(), "the output is complete or absent"
 
     finished = {path.name for path in (tmp_path / ".out.csv.parts").glob("part-*.json")}
@@ -219,10 +214,20 @@ def test_a_killed_run_continues_with_the_missing_parts(workers, tmp_path, cluste
     assert (tmp_path / "out.csv.rejected.jsonl").read_bytes() == (tmp_path / "r.jsonl").read_bytes()
 
 
+class Killed(BaseException):
+    """Ends a prediction as a kill does."""
+
+
+def killed(*_: object, **__: object) -> None:
+    raise Killed
+
+
 @pytest.mark.parametrize("changed", ["input", "model"])
-def test_parts_of_another_model_or_input_are_not_used(changed, tmp_path, cluster):
+def test_parts_of_another_model_or_input_are_not_used(changed, tmp_path, cluster, monkeypatch):
     source, output = write(tmp_path / "in.csv"), tmp_path / "out.csv"
-    run_and_kill(source, output, workers=1, after=1)
+    with monkeypatch.context() as patched, pytest.raises(Killed):
+        patched.setattr(parts, "_append", killed)
+        predicted(source, output, cluster)
     if changed == "input":
         os.utime(source)
     counts: list[int] = []
@@ -252,12 +257,6 @@ def test_what_others_have_written_stays(name, overwrite, tmp_path, cluster):
 def test_a_run_that_ends_while_its_parts_are_joined_is_finished_by_the_same_command(
     name, place, tmp_path, cluster, monkeypatch
 ):
-    class Killed(BaseException):
-        pass
-
-    def killed(*_):
-        raise Killed
-
     source, output = write(tmp_path / "in.csv"), tmp_path / name
     if output.suffix and place == "_link":
         pytest.skip("a file is not linked")

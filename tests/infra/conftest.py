@@ -1,7 +1,5 @@
 """Fixtures of the infra tests: the files of infra/, read once."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

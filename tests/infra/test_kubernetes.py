@@ -4,8 +4,6 @@ The schemas of Kubernetes' own kinds come from the package kubernetes-validate. 
 carries its schema, so its pod templates are checked as what they are, and its other fields by name.
 """
 
-from __future__ import annotations
-
 import copy
 import json
 import re

@@ -3,7 +3,6 @@
 import os
 import signal
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,6 +12,7 @@ import pytest
 
 from infra.stack import __main__ as command
 from infra.stack import compose, stack
+from tests.conftest import until
 
 Run = Callable[..., int]
 
@@ -59,8 +59,7 @@ def test_term_ends_the_command_and_stops_everything(run, tmp_path, stopped):
     ready = tmp_path / "ready"
 
     def terminate():
-        while not ready.exists():
-            time.sleep(0.02)
+        until(ready.exists)
         os.kill(os.getpid(), signal.SIGTERM)
 
     sender = threading.Thread(target=terminate)
@@ -74,10 +73,7 @@ def test_term_ends_the_command_and_stops_everything(run, tmp_path, stopped):
         signal.signal(signal.SIGTERM, before)
     assert code == 128 + signal.SIGTERM
     assert stopped == [tmp_path / "stack"]
-    deadline = time.monotonic() + 10
-    while not (tmp_path / "ended").exists() and time.monotonic() < deadline:
-        time.sleep(0.02)
-    assert (tmp_path / "ended").exists()
+    until((tmp_path / "ended").exists, limit_s=10)
 
 
 def test_the_flow_is_a_run_of_its_deployment_and_its_lines_are_printed_once(

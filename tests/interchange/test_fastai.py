@@ -100,7 +100,6 @@ def state(theirs: FastaiLanguageModel) -> State:
 
 def built(found: FastaiModel) -> AWDLSTM:
     model = build_model("ulmfit", vocabulary=len(found.pieces), settings=found.settings)
-    assert isinstance(model, AWDLSTM)
     model.load_state_dict(found.tensors)
     return model.eval()
 
@@ -212,9 +211,9 @@ def test_vocabularies_that_do_not_fit(state, words, message):
 
 @pytest.fixture
 def files(state: State, tmp_path: Path) -> tuple[Path, Path]:
-    torch.save(state, tmp_path / "model.pth")
-    (tmp_path / "vocab.json").write_text(json.dumps(WORDS))
-    return tmp_path / "model.pth", tmp_path / "vocab.json"
+    torch.save(state, tmp_path / "lm.pth")
+    (tmp_path / "itos.json").write_text(json.dumps(WORDS))
+    return tmp_path / "lm.pth", tmp_path / "itos.json"
 
 
 @pytest.mark.parametrize("wrapped", [False, True])
@@ -234,12 +233,12 @@ class Danger:
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
-        ("vocab.json", None, "vocab.json: does not exist"),
-        ("vocab.json", b"{", "vocab.json: not readable as JSON"),
-        ("vocab.json", b'{"a": 1}', "vocab.json: expected a list of words"),
-        ("model.pth", None, "model.pth: does not exist"),
-        ("model.pth", b"PK", "model.pth: does not consist of tensors only; save it with learn.save"),
-        ("model.pth", b"", "model.pth: does not consist of tensors only"),
+        ("itos.json", None, "itos.json: does not exist"),
+        ("itos.json", b"{", "itos.json: not readable as JSON"),
+        ("itos.json", b'{"a": 1}', "itos.json: expected a list of words"),
+        ("lm.pth", None, "lm.pth: does not exist"),
+        ("lm.pth", b"PK", "lm.pth: does not consist of tensors only; save it with learn.save"),
+        ("lm.pth", b"", "lm.pth: does not consist of tensors only"),
     ],
 )
 def test_damaged_files(files, name, content, message):
@@ -263,15 +262,8 @@ def test_a_pickle_is_not_executed(files, tmp_path, monkeypatch):
     assert not (tmp_path / "must-not-exist").exists()
 
 
-@pytest.fixture
-def fastai_file(state: State, tmp_path: Path) -> Path:
-    torch.save(state, tmp_path / "lm.pth")
-    (tmp_path / "itos.json").write_text(json.dumps(WORDS))
-    return tmp_path / "lm.pth"
-
-
-def test_a_fastai_file_becomes_an_encoder(fastai_file, state, tmp_path):
-    log = import_encoder(fastai_file, output=tmp_path / "encoder")
+def test_a_fastai_file_becomes_an_encoder(files, state, tmp_path):
+    log = import_encoder(files[0], output=tmp_path / "encoder")
     encoder = load_encoder(tmp_path / "encoder", verify=True)
     assert (encoder.family, encoder.trained, encoder.tokenizer.kind) == ("ulmfit", True, "word")
     (ids,) = encoder.tokenizer.encode_batch(["The film, good"])
@@ -281,12 +273,12 @@ def test_a_fastai_file_becomes_an_encoder(fastai_file, state, tmp_path):
     assert "words can occur in tokenized text" in log[-1]
 
 
-def test_dropouts_and_penalties_beside_a_fastai_file(fastai_file, tmp_path):
+def test_dropouts_and_penalties_beside_a_fastai_file(files, tmp_path):
     def job(**model):
         training = LanguageModelTraining(tokens=1, rate=0.1, batch_size=1)
         output = tmp_path / "-".join(["encoder", *model])
         return PretrainJob(
-            family="ulmfit", source=fastai_file, model=model, output=output, tokens=None, tokenizer=None,
+            family="ulmfit", source=files[0], model=model, output=output, tokens=None, tokenizer=None,
             training=training,
         )  # fmt: skip
 
@@ -301,10 +293,10 @@ def test_dropouts_and_penalties_beside_a_fastai_file(fastai_file, tmp_path):
         pretrain(job(hidden=7))
 
 
-def test_a_fastai_file_without_its_vocabulary(fastai_file, tmp_path):
-    words = (tmp_path / "itos.json").rename(tmp_path / "words.json")
+def test_a_fastai_file_without_its_vocabulary(files, tmp_path):
+    words = files[1].rename(tmp_path / "words.json")
     with pytest.raises(ArtifactError, match=r"itos.json: does not exist; name the vocabulary of lm.pth with --vocab"):
-        read_published(fastai_file)
-    assert read_published(fastai_file, vocabulary=words).family == "ulmfit"
+        read_published(files[0])
+    assert read_published(files[0], vocabulary=words).family == "ulmfit"
     with pytest.raises(ConfigError, match="not supported by the family 'bert'; known: ulmfit"):
-        read_published(fastai_file, vocabulary=words, family="bert")
+        read_published(files[0], vocabulary=words, family="bert")

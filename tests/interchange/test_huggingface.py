@@ -1,8 +1,5 @@
 """Conversion to and from Hugging Face's format, compared with the independent implementation of transformers."""
 
-from __future__ import annotations
-
-import itertools
 from typing import Any
 
 import pytest
@@ -58,9 +55,16 @@ def masked_batch() -> dict[str, Tensor]:
     }
 
 
-def test_the_same_loss(case):
+def test_the_same_loss_and_a_round_trip(case):
     family, model = case
     peer = peer_of(model)
+    config, tensors = CONVERTERS[family].to_huggingface(model)
+    assert family_of(config) == family
+    settings, vocabulary, back, fresh = CONVERTERS[family].from_huggingface(config, tensors)
+    again = build_model(family, vocabulary=vocabulary, settings=settings)
+    assert again.config == model.config.model_copy(update={"heads": 4}) and not fresh
+    again.load_state_dict(back)
+    torch.testing.assert_close(back, dict(model.state_dict()), rtol=0, atol=0)
     batch = masked_batch()
     tokens = batch["tokens"]
     labels = torch.full_like(tokens, -100).scatter(1, batch["positions"], batch["targets"])
@@ -95,18 +99,6 @@ def with_gradients(model: Any) -> Any:
         for parameter in model.parameters():
             parameter.copy_(parameter.grad)
     return model
-
-
-def test_a_round_trip_preserves_all_tensors(case):
-    family, model = case
-    config, tensors = CONVERTERS[family].to_huggingface(model)
-    assert family_of(config) == family
-    settings, vocabulary, back, fresh = CONVERTERS[family].from_huggingface(config, tensors)
-    again = build_model(family, vocabulary=vocabulary, settings=settings)
-    assert again.config == model.config.model_copy(update={"heads": 4}) and not fresh
-    again.load_state_dict(back)
-    for name, tensor in model.state_dict().items():
-        assert torch.equal(back[name], tensor), name
 
 
 @pytest.mark.parametrize("name", ["bert", "roberta", "albert", "modernbert", "mpnet", "gpt", "gpt2", "llama"])
@@ -205,10 +197,7 @@ def test_models_without_a_counterpart():
 #: Family, preset, layers, width, and millions of parameters as the paper rounds them (ALBERT xxlarge's 235 are
 #: not those of the weights that came with it).
 PUBLISHED: list[tuple[str, str, int, int, float]] = [
-    *(
-        ("bert", f"{layers}x{width}", layers, width, 0.0)
-        for layers, width in itertools.product((2, 4, 6, 8, 10, 12), (128, 256, 512, 768))
-    ),
+    *(("bert", f"{layers}x{width}", layers, width, 0.0) for layers, width in ((2, 128), (4, 512))),
     ("bert", "base", 12, 768, 110.1),
     ("bert", "large", 24, 1024, 336.2),
     ("roberta", "base", 12, 768, 124.7),

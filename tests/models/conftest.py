@@ -1,7 +1,5 @@
 """A tiny token store, tokenizers with known vocabularies, and a small model of every family."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Models of `transformers` with the same weights, and models with large random weights."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch

@@ -3,8 +3,6 @@
 Their states and forward predictions are compared with independent computations in tests/interchange/importing.
 """
 
-from __future__ import annotations
-
 import pytest
 import torch
 from torch import nn
@@ -12,7 +10,6 @@ from torch.nn import functional as F
 
 from components.models.bidirectional import BidirectionalModel
 from components.models.encoder import build_model
-from components.models.flair import FLAIR
 from components.models.layers.text_words import packed
 from components.tokenization.special import END, FIRST_ORDINARY, SPECIAL_PIECES
 from tests.models.conftest import VOCABULARY
@@ -77,7 +74,6 @@ def test_a_word_vector_is_stacked_with_the_states_of_a_word():
     sizes = {"embedding": 5, "hidden": 6}
     model = build_model("flair", vocabulary=20, settings=sizes).eval()
     stacked = build_model("flair", vocabulary=20, settings={**sizes, "static": 3, "words": 4}).eval()
-    assert isinstance(stacked, FLAIR)
     table, words = torch.randn(4, 3), packed(["ab", "c", "", ""])
     stacked.load_state_dict({**model.state_dict(), "static": table, "words": words})
     pieces = [*SPECIAL_PIECES, *"ab cdefghijklmn"]

@@ -1,7 +1,5 @@
 """ELMo: vectors of unseen words, another vocabulary, static vectors beside the mix of layers."""
 
-from __future__ import annotations
-
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
@@ -31,7 +29,6 @@ def tokenizer() -> OpenWordTokenizer:
 def model(tokenizer: OpenWordTokenizer) -> ELMo:
     sizes = {"characters": 3, "filters": ((1, 4), (3, 5)), "cells": 6, "projection": WIDTH}
     model = build_model("elmo", vocabulary=VOCABULARY, settings=sizes)
-    assert isinstance(model, ELMo)
     model.bind(tokenizer)
     return model.eval()
 
@@ -99,7 +96,6 @@ def test_after_a_change_of_vocabulary_words_keep_their_spelling(model):
 def test_a_mix_of_layers_is_beside_the_static_vectors(model, tokenizer):
     """[GloVe(w); gamma sum_j s_j h_j] of each word; the static vectors have no gradient and are stored."""
     stacked = build_model("elmo", vocabulary=VOCABULARY, settings=model.config.model_dump() | {"static": 3})
-    assert isinstance(stacked, ELMo)
     table = torch.randn(VOCABULARY, 3)
     stacked.load_state_dict({**model.state_dict(), "static": table})
     stacked.bind(tokenizer)
@@ -109,7 +105,6 @@ def test_a_mix_of_layers_is_beside_the_static_vectors(model, tokenizer):
     plain, states = model.hidden_states(tokens, lengths), stacked.hidden_states(tokens, lengths)
     reading = ReadingSettings(layers="mix", pooling="mean")
     features = Features(stacked, reading, widths=[layer.shape[-1] for layer in states])
-    assert features.mix is not None
     features.mix.scores.data.copy_(weights.log())
     features.mix.gamma.data.fill_(2.5)
     mixed = features.mixed(features.of_units(states, units))
@@ -119,6 +114,5 @@ def test_a_mix_of_layers_is_beside_the_static_vectors(model, tokenizer):
     expected = torch.cat([table[tokens[:, 1:3]].mean(1), model.summary(plain[-1], lengths)], dim=-1)
     torch.testing.assert_close(summary, expected)
     mixed.sum().backward()
-    assert stacked.static is not None
     assert not stacked.static.requires_grad
     torch.testing.assert_close(stacked.state_dict()["static"], table)

@@ -10,24 +10,20 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from components.core.artifacts import writing
 from components.core.errors import ArtifactError, ConfigError
 from components.models import FAMILIES, family
-from components.models.encoder import KIND, architecture_of, build_model, load_encoder, save_encoder
+from components.models.encoder import architecture_of, build_model, load_encoder, save_encoder
 from components.models.sentence import Dense, Reading
 from components.tokenization import load_tokenizer
 from components.tokenization.wordpiece import WordPieceTokenizer
+from tests.encoders import stored
 from tests.models.conftest import VOCABULARY
 
 
 @pytest.fixture
 def encoder(tmp_path: Path, tokenizer_directory: Callable[..., Path]) -> Path:
     model = build_model("ulmfit", vocabulary=VOCABULARY, settings={"embedding": 8, "hidden": 12})
-    directory = tmp_path / "encoder"
-    with writing(directory, kind=KIND) as draft:
-        save_encoder(draft.path, family="ulmfit", model=model, tokenizer=tokenizer_directory("wordpiece"))
-        draft.facts["trained"] = False
-    return directory
+    return stored(tmp_path / "encoder", "ulmfit", model, tokenizer_directory("wordpiece"))
 
 
 def test_how_a_sentence_encoder_reads_is_kept_with_another_vocabulary(tmp_path, tokenizer_directory):

@@ -30,9 +30,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
 @pytest.fixture(params=list(VARIANTS))
 def model(request: pytest.FixtureRequest) -> GPT:
     family = "llama" if request.param.startswith("llama") else "gpt"
-    built = wild_model(family, vocabulary=VOCABULARY, **SMALL, **VARIANTS[request.param])
-    assert isinstance(built, GPT)
-    return built
+    return wild_model(family, vocabulary=VOCABULARY, **SMALL, **VARIANTS[request.param])
 
 
 def test_prediction_with_the_cache_equals_prediction_without(model):
@@ -76,7 +74,6 @@ def test_a_text_longer_than_the_positions():
 
 def with_task_tokens(**settings: Any) -> GPT:
     model = wild_model("gpt", vocabulary=VOCABULARY, **SMALL, **settings)
-    assert isinstance(model, GPT)
     model.add_task_tokens()
     return model
 
@@ -102,11 +99,9 @@ def test_tasks_have_start_delimiter_and_extract_tokens_of_their_own():
 
 def test_the_auxiliary_loss_predicts_the_delimiter_and_the_extract_token():
     model = with_task_tokens()
-    assert model.task is not None
     tokens, lengths = torch.tensor([[30, 7, 31, 9, 32], [30, 8, 32, 0, 0]]), torch.tensor([5, 3])
     hidden = model.hidden_states(tokens, lengths)
     total, count = model.text_loss({"tokens": tokens, "lengths": lengths}, hidden)
-    assert model.bias is not None
     logits = hidden[-1] @ torch.cat([model.token, model.task]).T + F.pad(model.bias, (0, 3))
     targets = torch.tensor([[7, 31, 9, 32], [8, 32, -100, -100]])
     expected = F.cross_entropy(logits[:, :-1].flatten(0, 1), targets.flatten(), reduction="sum")
@@ -122,10 +117,8 @@ def test_weights_without_task_tokens_load_and_weights_with_them_keep_them(tmp_pa
     load_weights(tmp_path / "plain.safetensors", loaded)
     model = with_task_tokens()
     with torch.no_grad():
-        assert model.task is not None
         model.task += 1
     save_weights(tmp_path / "task.safetensors", model)
     again = build_model("gpt", vocabulary=VOCABULARY, settings=model.config.model_dump(exclude={"vocabulary"}))
     load_weights(tmp_path / "task.safetensors", again)
-    assert isinstance(again, GPT)
     torch.testing.assert_close(again.task, model.task)

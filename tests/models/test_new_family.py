@@ -3,11 +3,11 @@
 import os
 import re
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+
+from tests.conftest import python
 
 ROOT = Path(__file__).parents[2]
 #: The line of the table.
@@ -30,10 +30,6 @@ SELECTED = "toy"
 def test_a_family_from_outside_passes_the_contract_tests(tmp_path):
     shutil.copy(Path(__file__).with_name("toy_family.py"), tmp_path)
     (tmp_path / "with_toy.py").write_text(PLUGIN, encoding="utf-8")
-    environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(tmp_path), str(ROOT)])}
-    command = [sys.executable, "-m", "pytest", "-v", "-p", "with_toy", "-p", "no:cacheprovider", "-k", SELECTED]
-    ran = subprocess.run(
-        [*command, *sorted(CONTRACTS)], cwd=ROOT, env=environment, capture_output=True, text=True, timeout=280
-    )
-    assert ran.returncode == 0, ran.stdout[-4000:]
-    assert set(re.findall(r"(tests/\S+\.py)::\S+ PASSED", ran.stdout)) == CONTRACTS
+    command = ["-m", "pytest", "-v", "-p", "with_toy", "-p", "no:cacheprovider", "-k", SELECTED, *sorted(CONTRACTS)]
+    said = python(*command, cwd=ROOT, PYTHONPATH=os.pathsep.join([str(tmp_path), str(ROOT)]))
+    assert set(re.findall(r"(tests/\S+\.py)::\S+ PASSED", said)) == CONTRACTS

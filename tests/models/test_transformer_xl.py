@@ -98,18 +98,6 @@ def test_the_memory_of_evaluation_may_differ(text):
     assert model.config.evaluation_memory == 0
 
 
-def test_the_memory_carries_no_gradient(text):
-    """The memory is a constant in the gradient of a segment."""
-    model = small(memory=4)
-    halves = [{"tokens": text[:, at : at + 6], "targets": text[:, at + 1 : at + 7]} for at in (0, 6)]
-    first = model.losses(halves[0])
-    assert not any(memory.requires_grad for memory in first.carry)
-    expected = torch.autograd.grad(model.losses(halves[1], first.carry).loss, list(model.parameters()))
-    constants = tuple(memory.clone() for memory in first.carry)
-    actual = torch.autograd.grad(model.losses(halves[1], constants).loss, list(model.parameters()))
-    assert all(torch.equal(left, right) for left, right in zip(actual, expected, strict=True))
-
-
 def test_invalid_settings():
     with pytest.raises(ValueError, match=r"cutoffs \[20, 20\] are not increasing"):
         TransformerXLConfig(vocabulary=1, cutoffs=(20, 20))

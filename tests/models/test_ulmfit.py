@@ -1,7 +1,5 @@
 """The AWD-LSTM: its loss against the equations, causality, dropout and penalties."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest
@@ -18,9 +16,7 @@ VOCABULARY = 30
 
 
 def small(**settings: Any) -> AWDLSTM:
-    model = build_model("ulmfit", vocabulary=VOCABULARY, settings={"embedding": 6, "hidden": 8, "layers": 3} | settings)
-    assert isinstance(model, AWDLSTM)
-    return model
+    return build_model("ulmfit", vocabulary=VOCABULARY, settings={"embedding": 6, "hidden": 8, "layers": 3} | settings)
 
 
 @pytest.fixture

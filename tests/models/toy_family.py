@@ -5,8 +5,6 @@
 Shape suffixes: B batch rows, T time, D width.
 """
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F

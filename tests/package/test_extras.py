@@ -1,30 +1,41 @@
 """Without the packages of the extras, a command works or ends with one sentence that names the extra."""
 
-import os
+import json
 import re
-import subprocess
-import sys
-from pathlib import Path
-
-import pytest
 
 from components.core.errors import EXTRAS
+from tests.conftest import python
 from tests.data.public_inputs import delimited
 
-#: Refuses the packages of argument 1, as where they are not installed; then executes the other arguments.
-SCRIPT = """
-import sys
-refused = set(sys.argv[1].split(","))
+#: Refuses the packages of argument 1, as where they are not installed.
+REFUSE = """
+import contextlib, io, json, sys
+refused = json.loads(sys.argv[1])
 class Refuse:
     def find_spec(self, name, path=None, target=None):
         if name.partition(".")[0] in refused:
             raise ModuleNotFoundError(f"No module named {name!r}", name=name)
 sys.meta_path.insert(0, Refuse())
-sys.argv = ["headstart", *sys.argv[2:]]
 """
-COMMAND = SCRIPT + "from components.cli.main import main\nmain()\n"
+#: Executes the commands of the other arguments, and prints the code and the errors of each.
+RUN = (
+    REFUSE
+    + """
+from components.cli.main import main
+answers = []
+for command in sys.argv[2:]:
+    sys.argv, code, errors = ["headstart", *command.split()], 0, io.StringIO()
+    with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(errors):
+        try:
+            main()
+        except SystemExit as ended:
+            code = ended.code
+    answers.append([code or 0, errors.getvalue()])
+print(json.dumps(answers))
+"""
+)
 PYTHON = (
-    SCRIPT
+    REFUSE
     + """
 import headstart
 model = headstart.fit("rows.csv", verbose=False)
@@ -37,7 +48,7 @@ except headstart.HeadstartError as error:
 assert "torch" not in sys.modules
 """
 )
-ALL = ",".join(name for packages in EXTRAS.values() for name in packages)
+ALL = json.dumps([name for packages in EXTRAS.values() for name in packages])
 #: Command -> the extra that its message names; empty: it works.
 COMMANDS = {
     "--help": "",
@@ -54,28 +65,15 @@ COMMANDS = {
 }
 
 
-def run(script: str, *arguments: str, folder: Path) -> subprocess.CompletedProcess[str]:
-    environment = os.environ | {"PYTHONPATH": str(Path(__file__).parents[2])}
-    command = [sys.executable, "-c", script, ALL, *arguments]
-    return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True)
-
-
-@pytest.mark.parametrize("command", COMMANDS)
-def test_a_command_without_the_extras(command, tmp_path):
+def test_commands_without_the_extras(tmp_path):
     (tmp_path / "rows.csv").write_text(delimited())
-    if not command.startswith(("init", "fit")):
-        assert run(COMMAND, "init", "rows.csv", folder=tmp_path).returncode == 0
-    done = run(COMMAND, *command.split(), folder=tmp_path)
-    if extra := COMMANDS[command]:
-        assert done.returncode == 2
+    answers = json.loads(python("-c", RUN, ALL, *COMMANDS, cwd=tmp_path))
+    for (command, extra), (code, errors) in zip(COMMANDS.items(), answers, strict=True):
         message = rf"error: the package \w+ is not installed; install it: pip install 'headstart\[{extra}\]'\n"
-        assert re.fullmatch(message, done.stderr)
-    else:
-        assert done.returncode == 0, done.stderr
+        assert (code, bool(re.fullmatch(message, errors))) == ((2, True) if extra else (0, False)), (command, errors)
 
 
 def test_words_models_from_python_without_the_extras(tmp_path):
     (tmp_path / "rows.csv").write_text(delimited())
-    done = run(PYTHON, folder=tmp_path)
-    assert done.returncode == 0, done.stderr
-    assert "the package torch is not installed; install it: pip install 'headstart[encoders]'" in done.stdout
+    said = python("-c", PYTHON, ALL, cwd=tmp_path)
+    assert "the package torch is not installed; install it: pip install 'headstart[encoders]'" in said

@@ -1,7 +1,5 @@
 """`fit` with copies and groups: folds keep them together, and the report says so."""
 
-from __future__ import annotations
-
 import numpy as np
 import pandas as pd
 import pytest
@@ -22,7 +20,6 @@ def test_copies_of_random_rows_have_the_score_of_chance():
     once = chance()
     copies = [once, once.assign(text=once.text.str.upper() + "!"), once.assign(text="\u200b" + once.text)]
     report = fit(pd.concat(copies, ignore_index=True), verbose=False).report
-    assert report is not None and report.selected is not None
     assert report.selected[0] < 0.75
     assert all(single.score < 0.75 for single in report.tried)
     assert "60 rows repeat an earlier text; copies of a text are in one fold." in str(report)

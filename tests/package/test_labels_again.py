@@ -1,7 +1,5 @@
 """A fit names labels that are not told apart, and training texts that are not answered with their own label."""
 
-from __future__ import annotations
-
 import random
 
 import pytest

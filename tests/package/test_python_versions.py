@@ -1,7 +1,5 @@
 """The supported versions of Python: package, lock, Makefile and documents agree."""
 
-from __future__ import annotations
-
 import re
 import tomllib
 from pathlib import Path

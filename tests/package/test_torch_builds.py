@@ -1,8 +1,6 @@
 """`make install` against a local index in three states: with a GPU, without one, and where the index of torch's builds
 does not answer. That index has a fixed address, so uv reaches it through a proxy with a certificate of its own."""
 
-from __future__ import annotations
-
 import base64
 import datetime
 import hashlib
@@ -126,7 +124,6 @@ def project(tmp_path_factory):
         ("no GPU", [], "+cpu"),
         ("GPU", [], "+cu130"),
         ("silent", [], "index"),
-        ("no GPU", ["TORCH=cuda"], "index"),
         ("GPU", ["TORCH=cpu"], "+cpu"),
         ("silent", ["TORCH=cpu"], None),
     ],

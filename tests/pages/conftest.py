@@ -4,8 +4,6 @@ The label is determined by one word of the text. In the test rows the word `iron
 is wrong there and certain.
 """
 
-from __future__ import annotations
-
 import html
 import json
 import os

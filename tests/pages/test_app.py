@@ -1,7 +1,5 @@
 """The pages of a small finished project, with exact content."""
 
-from __future__ import annotations
-
 import html
 import json
 import re

@@ -1,7 +1,5 @@
 """The pages in a real browser: a Chromium of this machine, driven by Playwright, which downloads nothing."""
 
-from __future__ import annotations
-
 import json
 import re
 import shutil

@@ -1,7 +1,5 @@
 """The drawing of the lineage: coordinates of fixed graphs."""
 
-from __future__ import annotations
-
 from itertools import combinations, pairwise
 
 import pytest

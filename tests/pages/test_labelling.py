@@ -1,10 +1,7 @@
 """The labelling page: a queue, answers that are written at once, skip and undo."""
 
-from __future__ import annotations
-
 import re
 import shutil
-import time
 from pathlib import Path
 
 import pytest
@@ -12,6 +9,7 @@ from fastapi.testclient import TestClient
 
 from components.labelling.rows import read_rows
 from components.settings.loading import load_params
+from tests.conftest import until
 from tests.pages.conftest import TASK, client_of, text_of
 
 
@@ -49,10 +47,7 @@ def opened(project: Path) -> TestClient:
     client = client_of(project, write=True)
     assert "Choose 50 texts" in client.get("/label").text
     send(client, "choose")
-    deadline = time.monotonic() + 60
-    while "Choosing the texts" in client.get("/label").text:
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
+    until(lambda: "Choosing the texts" not in client.get("/label").text, limit_s=60)
     return client
 
 

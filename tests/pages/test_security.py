@@ -1,12 +1,10 @@
 """Who may read and write: host, token, forms, headers, paths."""
 
-from __future__ import annotations
-
 import re
 
 import pytest
 
-from components.pages.app import HEADERS, Guard
+from components.pages.app import HEADERS
 from tests.pages.conftest import TASK, client_of
 
 
@@ -14,13 +12,6 @@ def test_another_host_is_refused(new_client):
     """By the rules of tests/serving/test_server.py."""
     answer = new_client.get("/", headers={"Host": "evil.example:5002"})
     assert answer.status_code == 421 and "is not this server" in answer.text
-
-
-def test_a_server_on_all_addresses_accepts_addresses_and_its_names():
-    guard = Guard.of("0.0.0.0", names=["Desk.local"], token="t")
-    assert guard.knows("192.168.1.5:5002") and guard.knows("desk.local") and guard.knows("[fe80::1]:5002")
-    assert not guard.knows("evil.example")
-    assert not Guard.of("127.0.0.1").knows("192.168.1.5")
 
 
 def test_the_token_is_needed_once_and_leaves_the_address(tmp_path, new_client):

@@ -4,8 +4,6 @@
 Without it, or without an environment, the tests of that library are skipped.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """The stage adapt: initial weights, re-mapped vocabulary, and the measurement of forgetting."""
 
-from pathlib import Path
-
 import pytest
 import torch
 
@@ -25,23 +23,6 @@ from tests.training.helpers import (
     weights,
 )
 
-
-class Pretrained(dict[str, Path]):
-    """Family -> encoder directory, pretrained at its first use."""
-
-    def __init__(self, inputs: Path, folder: Path) -> None:
-        self.inputs, self.folder = inputs, folder
-
-    def __missing__(self, family: str) -> Path:
-        self[family] = pretrained_by(self.inputs, family, self.folder / family)
-        return self[family]
-
-
-@pytest.fixture(scope="session")
-def pretrained(inputs: Path, tmp_path_factory: pytest.TempPathFactory) -> Pretrained:
-    return Pretrained(inputs, tmp_path_factory.mktemp("pretrained"))
-
-
 #: Settings with a rate of its own for each layer and step.
 RATES = {"discriminative": 2.6, "schedule": "slanted_triangular"}
 
@@ -61,7 +42,7 @@ def test_interrupted_runs_end_bit_identical(inputs, pretrained, tmp_path, family
 
 def test_an_interrupted_run_waits_for_its_checkpoint(inputs, pretrained, tmp_path):
     job = adapt_job(inputs, "word2vec", pretrained["word2vec"], tmp_path, training=lm_settings())
-    run_interrupted(adapt, job, writing=3)
+    run_interrupted(adapt, job, writing=0.3)
 
 
 def test_shared_pieces_keep_their_embeddings(inputs, pretrained, tmp_path):
@@ -93,7 +74,7 @@ def test_epochs_override_the_budget(inputs, pretrained, tmp_path):
 
 
 def test_perplexity_before_and_after(inputs, tmp_path):
-    longer = lm_settings(tokens=4 * 8 * 150, rate=0.05)
+    longer = lm_settings(tokens=4 * 8 * 60, rate=0.05)
     pretrained = pretrained_by(inputs, "ulmfit", tmp_path, training=longer)
     before = metrics_of(pretrained)
     job = adapt_job(inputs, "ulmfit", pretrained, tmp_path, training=longer)

@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +25,6 @@ from tests.training.helpers import (
     adapt_job,
     lm_settings,
     metrics_of,
-    pretrained_by,
     run_interrupted,
     same_bits,
     tokenizer_of,
@@ -45,8 +45,8 @@ def write_raw(path: Path, *, seed: int, documents: int) -> None:
 class Growing:
     """A domain corpus to which files are added; each becomes a shard."""
 
-    def __init__(self, inputs: Path, folder: Path) -> None:
-        self.inputs, self.folder, self.files = inputs, folder, 0
+    def __init__(self, inputs: Path, folder: Path, pretrained: Mapping[str, Path]) -> None:
+        self.inputs, self.folder, self.pretrained, self.files = inputs, folder, pretrained, 0
 
     def add(self, family: str, *, documents: int = 60) -> Path:
         """Add a file; returns the token shards."""
@@ -60,10 +60,17 @@ class Growing:
         tokenizer = self.inputs / "tokenizer" / f"domain-{tokenizer_of(family)}"
         return tokenize(TokenizeJob(corpus=corpus, tokenizer=tokenizer, output=self.folder / "tokens"))
 
+    def job(self, family: str = "ulmfit", **changes: Any) -> AdaptJob:
+        """A job whose first run is done."""
+        values = {"tokens": self.add(family), "training": lm_settings(), "increment": IncrementSettings()}
+        job = adapt_job(self.inputs, family, self.pretrained[family], self.folder, **values | changes)
+        adapt(job)
+        return job
+
 
 @pytest.fixture
-def corpus(inputs: Path, tmp_path: Path) -> Growing:
-    return Growing(inputs, tmp_path)
+def corpus(inputs: Path, tmp_path: Path, pretrained: Mapping[str, Path]) -> Growing:
+    return Growing(inputs, tmp_path, pretrained)
 
 
 @pytest.fixture(autouse=True)
@@ -72,21 +79,12 @@ def _any_loss(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(increments, "WORSE", 10.0)
 
 
-def started(inputs: Path, corpus: Growing, family: str = "ulmfit", **changes: Any) -> AdaptJob:
-    """A job whose first run is done."""
-    pretrained = pretrained_by(inputs, family, corpus.folder)
-    values = {"tokens": corpus.add(family), "training": LONG, "increment": IncrementSettings()}
-    job = adapt_job(inputs, family, pretrained, corpus.folder, **values | changes)
-    adapt(job)
-    return job
-
-
 def chain(job: AdaptJob) -> dict[str, Any]:
     return read_manifest(job.output).facts["chain"]
 
 
-def test_an_increment_learns_new_text_and_replays_old(inputs, corpus, capsys):
-    job = started(inputs, corpus)
+def test_an_increment_learns_new_text_and_replays_old(corpus, capsys):
+    job = corpus.job(training=LONG)
     first, all_tokens = read_manifest(job.output), TokenStore(job.tokens).tokens
     assert chain(job)["increment"] == 0 and chain(job)["previous"] is None
     assert (metrics_of(job.output)["increment"], metrics_of(job.output)["new_tokens"]) == (0, all_tokens)
@@ -109,7 +107,7 @@ def test_an_increment_learns_new_text_and_replays_old(inputs, corpus, capsys):
     assert f"adapt ulmfit: increment 1 from the last adapted model, {new:,} new tokens and " in capsys.readouterr().out
 
 
-def test_the_text_of_an_increment(inputs, corpus):
+def test_the_text_of_an_increment(corpus):
     corpus.add("ulmfit", documents=30)
     old = TokenStore(corpus.tokens("ulmfit"))
     store = TokenStore(corpus.add("ulmfit", documents=5))
@@ -133,8 +131,8 @@ def test_the_text_of_an_increment(inputs, corpus):
 
 
 @pytest.mark.parametrize("family", ["ulmfit", "word2vec"])
-def test_an_interrupted_increment_ends_bit_identical(inputs, corpus, tmp_path, family):
-    job = started(inputs, corpus, family)
+def test_an_interrupted_increment_ends_bit_identical(corpus, tmp_path, family):
+    job = corpus.job(family, training=LONG)
     corpus.add(family, documents=30)
     other = job.model_copy(update={"output": tmp_path / "other" / "adapted"})
     other.output.parent.mkdir()
@@ -149,21 +147,8 @@ def test_an_interrupted_increment_ends_bit_identical(inputs, corpus, tmp_path, f
     assert digest_tree(job.output) == digest
 
 
-def test_a_rebuild_equals_a_first_run(inputs, corpus, tmp_path):
-    job = started(inputs, corpus)
-    corpus.add("ulmfit", documents=12)
-    adapt(job)
-    adapt(job.model_copy(update={"rebuild": "drift"}))
-    assert chain(job)["reason"] == "requested: drift"
-    fresh = job.model_copy(update={"output": tmp_path / "fresh" / "adapted"})
-    adapt(fresh)
-    assert same_bits(weights(fresh.output), weights(job.output))
-    assert {**chain(fresh), "reason": ""} == {**chain(job), "reason": ""}
-
-
-def test_a_rebuild_of_all_stages_equals_a_run_in_an_empty_folder(inputs, tmp_path, monkeypatch):
+def test_a_rebuild_of_all_stages_equals_a_run_in_an_empty_folder(inputs, pretrained, tmp_path, monkeypatch):
     monkeypatch.setattr("components.tokenization.train.NEW_WORDS", 5)
-    pretrained = pretrained_by(inputs, "ulmfit", tmp_path)
     settings = {"wordpiece": {"vocabulary": 50}}
 
     def run(folder, rebuild=""):
@@ -175,7 +160,7 @@ def test_a_rebuild_of_all_stages_equals_a_run_in_an_empty_folder(inputs, tmp_pat
         fit_vocabulary(VocabularyJob.model_validate(learned))
         tokenize(TokenizeJob(corpus=made["corpus"], tokenizer=made["tokenizer"], output=made["tokens"]))
         values = {"tokens": made["tokens"], "tokenizer": made["tokenizer"], "increment": IncrementSettings()}
-        return adapt(adapt_job(inputs, "ulmfit", pretrained, folder, rebuild=rebuild, **values))
+        return adapt(adapt_job(inputs, "ulmfit", pretrained["ulmfit"], folder, rebuild=rebuild, **values))
 
     # The file that is added precedes the first one in the order of names.
     for name, count in (("b", 60), ("a", 12)):
@@ -185,49 +170,51 @@ def test_a_rebuild_of_all_stages_equals_a_run_in_an_empty_folder(inputs, tmp_pat
     fresh = run(tmp_path / "fresh")
     assert not same_bits(weights(adapted), weights(fresh))
     run(tmp_path / "grown", "drift")
+    assert read_manifest(adapted).facts["chain"]["reason"] == "requested: drift"
     assert same_bits(weights(adapted), weights(fresh))
     for name in ("corpus", "tokenizer", "tokens"):
         assert read_manifest(tmp_path / "grown" / name).digest == read_manifest(tmp_path / "fresh" / name).digest
 
 
-@pytest.mark.parametrize(
-    ("change", "reason"),
-    [
-        ({"training": lm_settings(tokens=320)}, "settings changed"),
-        ({"code": "other"}, "code or libraries changed"),
-        ({"seed": 1}, "settings changed"),
-        ({"increment": None}, "adapt.<name>.increment is null"),
-        ({"increment": IncrementSettings(rebuild_every=1)}, "adapt.<name>.increment.rebuild_every: 1"),
-    ],
-)
-def test_reasons_to_rebuild(inputs, corpus, change, reason):
-    job = started(inputs, corpus, training=lm_settings())
+CHANGES = [
+    ({"training": lm_settings(tokens=320)}, "settings changed"),
+    ({"code": "other"}, "code or libraries changed"),
+    ({"seed": 1}, "settings changed"),
+    ({"increment": None}, "adapt.<name>.increment is null"),
+    ({"increment": IncrementSettings(rebuild_every=1)}, "adapt.<name>.increment.rebuild_every: 1"),
+]
+
+
+def test_reasons_to_rebuild(corpus, monkeypatch):
+    """They are found before anything is trained."""
+
+    def reason(job, **changes):
+        made = []
+        with monkeypatch.context() as patch, pytest.raises(TrainingError):
+            patch.setattr(stage, "_trained", lambda job, decision, store: made.append(decision) or fail())
+            adapt(job.model_copy(update=changes))
+        assert made[0].number == 0
+        return made[0].reason
+
+    counted = corpus.job("glove")
+    corpus.add("glove", documents=12)
+    assert reason(counted) == "glove: its co-occurrence counts are those of the whole text"
+    job = corpus.job()
     corpus.add("ulmfit", documents=12)
-    adapt(job.model_copy(update=change))
-    assert (chain(job)["increment"], chain(job)["reason"]) == (0, reason)
-
-
-def test_removed_text_and_much_new_text_cause_a_rebuild(inputs, corpus):
-    job = started(inputs, corpus, training=lm_settings())
-    corpus.add("ulmfit", documents=200)
-    adapt(job)
-    assert chain(job)["reason"] == "there is more new than earlier text"
+    assert [reason(job, **changes) for changes, _ in CHANGES] == [expected for _, expected in CHANGES]
+    corpus.add("ulmfit", documents=400)
+    assert reason(job) == "there is more new than earlier text"
     (corpus.folder / "raw" / "0.jsonl").unlink()
     corpus.tokens("ulmfit")
-    adapt(job)
-    assert chain(job)["increment"] == 0
-    assert chain(job)["reason"].startswith("text was removed: ")
+    assert reason(job).startswith("text was removed: ")
 
 
-def test_counts_of_the_whole_text_cause_a_rebuild(inputs, corpus):
-    job = started(inputs, corpus, "glove", training=lm_settings())
-    corpus.add("glove", documents=12)
-    adapt(job)
-    assert chain(job)["reason"] == "glove: its co-occurrence counts are those of the whole text"
+def fail(*_: Any, **__: Any) -> None:
+    raise TrainingError("the loss is not finite")
 
 
-def test_an_increment_that_raises_the_held_out_loss_is_replaced_by_a_rebuild(inputs, corpus, monkeypatch):
-    job = started(inputs, corpus)
+def test_an_increment_that_raises_the_held_out_loss_is_replaced_by_a_rebuild(corpus, monkeypatch):
+    job = corpus.job()
     corpus.add("ulmfit", documents=12)
     monkeypatch.setattr(increments, "WORSE", -10.0)
     adapt(job)
@@ -235,14 +222,10 @@ def test_an_increment_that_raises_the_held_out_loss_is_replaced_by_a_rebuild(inp
     assert chain(job)["reason"].startswith("the increment raised the held-out perplexity from ")
 
 
-def test_a_failed_increment_leaves_the_last_model(inputs, corpus, monkeypatch):
-    job = started(inputs, corpus, training=lm_settings())
+def test_a_failed_increment_leaves_the_last_model(corpus, monkeypatch):
+    job = corpus.job()
     before = digest_tree(job.output)
     corpus.add("ulmfit", documents=12)
-
-    def fail(*_, **__):
-        raise TrainingError("the loss is not finite")
-
     with monkeypatch.context() as patch, pytest.raises(TrainingError):
         patch.setattr(stage, "train_encoder", fail)
         adapt(job)

@@ -1,7 +1,5 @@
 """Batches of word2vec and fastText: sub-sampling, sizes of contexts, distribution of the noise."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

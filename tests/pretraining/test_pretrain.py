@@ -1,7 +1,5 @@
 """The stages pretrain and scratch: their outputs, and that a killed run ends like an uninterrupted one."""
 
-from __future__ import annotations
-
 import json
 import math
 from pathlib import Path
@@ -22,7 +20,6 @@ from components.settings.cluster import ClusterSettings
 from components.settings.training import LanguageModelTraining
 from components.tokenization import load_tokenizer
 from components.tokenization.store import TokenStore
-from components.training import checkpoint
 from components.training.checkpoint import CheckpointStore
 from components.training.pretraining import language_model, launch
 from components.training.pretraining.language_model import (
@@ -34,6 +31,7 @@ from components.training.pretraining.language_model import (
 from components.training.pretraining.pretrain import pretrain, published_training, scratch
 from components.training.pretraining.samplers import training_sampler
 from tests.training.helpers import (
+    CURVE,
     curve_of,
     drawn_encoder,
     lm_settings,
@@ -89,7 +87,7 @@ def test_a_preset_sets_the_training_keys_that_the_settings_do_not():
 
 
 def test_the_encoder_and_its_metrics(inputs, tmp_path):
-    job = pretrain_job(inputs, "ulmfit", tmp_path, training=lm_settings(tokens=4 * 8 * 150, rate=0.05))
+    job = pretrain_job(inputs, "ulmfit", tmp_path, training=lm_settings(tokens=4 * 8 * 40, rate=0.05, **CURVE))
     assert pretrain(job) == job.output
     encoder = load_encoder(job.output, verify=True)
     assert encoder.trained
@@ -99,8 +97,8 @@ def test_the_encoder_and_its_metrics(inputs, tmp_path):
     assert facts["parent"] is None
     metrics = metrics_of(job.output)
     assert metrics["parameters"] == sum(tensor.numel() for tensor in weights(job.output).values())
-    assert metrics["steps"] == 150
-    assert metrics["tokens"] == 4 * 8 * 150
+    assert metrics["steps"] == 40
+    assert metrics["tokens"] == 4 * 8 * 40
     assert (metrics["workers"], metrics["precision"]) == (1, "float32")
     assert metrics["perplexity"] == pytest.approx(math.exp(metrics["loss"]))
     assert metrics["loss"] < metrics["before_loss"]
@@ -114,15 +112,16 @@ def test_the_encoder_and_its_metrics(inputs, tmp_path):
     )
     rows = curve_of(job.output)
     assert len(rows) == 20
-    assert int(rows[-1]["step"]) == 150
+    assert int(rows[-1]["step"]) == 40
     assert float(rows[-1]["heldout"]) < float(rows[0]["heldout"])
 
 
 def test_measurements_for_monitoring(inputs, tmp_path, monkeypatch):
-    without = pretrained_by(inputs, "ulmfit", tmp_path / "without", training=LONG)
+    training = lm_settings(tokens=4 * 8 * 20, **CURVE)
+    without = pretrained_by(inputs, "ulmfit", tmp_path / "without", training=training)
     file = tmp_path / "measurements.jsonl"
     monkeypatch.setenv(FILE, json.dumps({"path": str(file)}))
-    output = pretrained_by(inputs, "ulmfit", tmp_path, training=LONG)
+    output = pretrained_by(inputs, "ulmfit", tmp_path, training=training)
     assert same_bits(weights(without), weights(output)), "monitoring changes no result"
 
     points = [point for line in Lines(file).read() for point in points_of(line)]
@@ -138,37 +137,27 @@ def test_measurements_for_monitoring(inputs, tmp_path, monkeypatch):
     }
 
 
-def test_another_tokenizer_config_or_corpus_restarts_training(inputs, tmp_path, monkeypatch):
-    def stop(*_, **__):
-        raise TrainingError("stopped before the end")
-
-    job = pretrain_job(inputs, "ulmfit", tmp_path)
-    changed = {
-        "tokenizer": text_of(inputs, "domain", "wordpiece"),
-        "model": {"model": {**FAMILIES["ulmfit"].tiny, "hidden": 10}},
-        "seed": {"seed": 4},
-    }
-    with monkeypatch.context() as patch:
-        patch.setattr(launch, "initial_model", stop)
-        for other in ({}, *changed.values()):
-            with pytest.raises(TrainingError, match="stopped before the end"):
-                pretrain(job.model_copy(update=other))
-    for name, other in changed.items():
-        unbroken = pretrain(job.model_copy(update=other | {"output": tmp_path / f"{name}-unbroken"}))
-        again = job.model_copy(update={"output": tmp_path / name} | other)
-        assert same_bits(weights(pretrain(again)), weights(unbroken))
+def test_another_tokenizer_config_or_corpus_has_other_checkpoints(inputs, tmp_path):
+    run = run_of(pretrain_job(inputs, "ulmfit", tmp_path))
+    domain = text_of(inputs, "domain", "wordpiece")
+    changed = [
+        {"tokens": domain["tokens"]},
+        {"tokenizer": domain["tokenizer"]},
+        {"model": {**FAMILIES["ulmfit"].tiny, "hidden": 10}},
+        {"seed": 4},
+        {"training": LONG},
+    ]
+    assert len({launch._key(each) for each in (run, *(run.model_copy(update=other) for other in changed))}) == 6
+    assert launch._key(run) == launch._key(run.model_copy(update={"checkpoint_seconds": 5}))
 
 
 #: Family, changes of the job, and the error.
 INVALID: list[tuple[str, dict[str, Any], type[Exception], str]] = [
-    *(
-        (
-            family,
-            {"training": lm_settings(window=25)},
-            ConfigError,
-            "training.window 25 is longer than the model's 24 positions; lower it, or pretrain a model with more",
-        )
-        for family in ("bert", "gpt")
+    (
+        "bert",
+        {"training": lm_settings(window=25)},
+        ConfigError,
+        "training.window 25 is longer than the model's 24 positions; lower it, or pretrain a model with more",
     ),
     ("ulmfit", {"tokenizer": "domain-wordpiece"}, ArtifactError, "encoded with another tokenizer than .*domain"),
     (
@@ -196,27 +185,6 @@ def test_runs_that_stop_with_an_error(inputs, tmp_path, family, changes, error, 
     assert not job.output.exists()
 
 
-def test_a_full_disk_during_a_checkpoint(inputs, tmp_path, monkeypatch):
-    unbroken = pretrained_by(inputs, "ulmfit", tmp_path / "unbroken")
-    job = pretrain_job(inputs, "ulmfit", tmp_path)
-    saved = 0
-    save_file = checkpoint.save_file
-
-    def full(tensors, path):
-        nonlocal saved
-        saved += 1
-        if saved == 4:
-            raise OSError(28, "No space left on device")
-        save_file(tensors, path)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(checkpoint, "save_file", full)
-        with pytest.raises(TrainingError, match=r"step 3 cannot be written \(no space left\).*resumes from step 2"):
-            pretrain(job)
-    assert not job.output.exists()
-    assert same_bits(weights(pretrain(job)), weights(unbroken))
-
-
 @pytest.mark.parametrize("family", ["bert", "gpt", "transformer"])
 def test_every_position_of_a_model_is_trained(inputs, tmp_path, family):
     job = pretrain_job(
@@ -239,7 +207,6 @@ def test_long_windows_have_as_many_tokens_in_every_tenth_step(inputs):
     job = pretrain_job(inputs, "roberta", Path("unused"))
     settings = job.training.model_copy(update={"batch_size": 8, "window": 6})
     model = FAMILIES["roberta"].build(FAMILIES["roberta"].config(**FAMILIES["roberta"].tiny, vocabulary=100))
-    assert job.tokens is not None
     sampler = training_sampler("roberta", TokenStore(job.tokens), model=model, settings=settings, pieces=[], seed=0)
     shapes = [tuple(sampler.batch(step)["tokens"].shape) for step in range(20)]
     assert shapes == [*[(8, 6)] * 9, (2, 24)] * 2
@@ -252,7 +219,7 @@ def test_long_windows_have_as_many_tokens_in_every_tenth_step(inputs):
             LanguageModelTraining.model_validate(explicit.model_dump() | wrong)
 
 
-@pytest.mark.parametrize("family", ["bert", "elmo", "transformer-xl", "word2vec"])
+@pytest.mark.parametrize("family", ["bert", "elmo"])
 def test_scratch_is_the_same_model_untrained(inputs, tmp_path, family):
     job = scratch_job(pretrain_job(inputs, family, tmp_path), tmp_path / "scratch")
     encoder = load_encoder(scratch(job), verify=True)
@@ -287,7 +254,6 @@ def test_models_without_language_modelling_have_the_vectors_of_the_text(inputs, 
 def test_a_budget_of_seconds_becomes_steps_once(inputs, tmp_path, monkeypatch):
     job = pretrain_job(inputs, "ulmfit", tmp_path, training=lm_settings(tokens=None, seconds=1000.0))
     run = run_of(job, storage=str(tmp_path / "checkpoints"), key="run", checkpoint_seconds=1e-9)
-    assert launch._key(run) == launch._key(run.model_copy(update={"checkpoint_seconds": 5}))
     published: list[float] = []
     monkeypatch.setattr(language_model, "_steps_in_time", lambda *_: 5)
     real = language_model.train
@@ -313,7 +279,7 @@ def test_a_budget_of_seconds_becomes_steps_once(inputs, tmp_path, monkeypatch):
 
 @pytest.mark.parametrize(
     ("budget", "passes"),
-    [({"tokens": 10**9}, 0.1), ({"tokens": 10**9}, 1.1), ({"tokens": None, "seconds": 1e6}, 0.1)],
+    [({"tokens": 10**9}, 1.1), ({"tokens": None, "seconds": 1e6}, 0.1)],
 )
 def test_passes_bound_the_budget(inputs, tmp_path, budget, passes):
     training = lm_settings(**budget, passes=passes)
@@ -335,7 +301,7 @@ def test_overfitting_is_reported(inputs, tmp_path, capsys):
         curve = [{"step": step, "tokens": 100 * step, "heldout": loss} for step, loss in enumerate(losses, 1)]
         assert launch.overfitted(TrainingHistory(curve=curve)) == "", "the held-out loss does not rise"
     # A rate at which training diverges.
-    settings = lm_settings(tokens=4 * 8 * 60, rate=3.0, clip=100.0, schedule="constant")
+    settings = lm_settings(tokens=4 * 8 * 60, rate=3.0, clip=100.0, schedule="constant", **CURVE)
     pretrained_by(inputs, "word2vec", tmp_path, training=settings)
     assert "pretrain word2vec: warning: the held-out loss rose from" in capsys.readouterr().out
 
@@ -405,7 +371,6 @@ def test_an_output_that_was_not_published_starts_at_the_frequencies(inputs, tmp_
 
 def test_a_published_model_that_differs_from_its_settings(inputs, tmp_path, published):
     for family, changes, message in (
-        ("bert", {"digest": "0" * 64}, f"its digest is [0-9a-f]{{64}}, expected {'0' * 64}"),
         ("ulmfit", {}, "its model_type 'bert' belongs to the family 'bert', not 'ulmfit'"),
         ("bert", {"model": {"width": 32, "dropout": 0.2}}, r"published: the source determines width; remove it \(.*m"),
         ("bert", text_of(inputs, "general", "char"), "its tokenizer is of kind 'wordpiece'; .* instead of 'char'"),
@@ -419,7 +384,7 @@ def test_perplexity_is_measured_on_as_much_held_out_text_as_the_settings_say(inp
     """With little text, in fewer rows of the curve."""
     numbers = {}
     for heldout in (64, 32_768):
-        training = lm_settings(tokens=4 * 8 * 60, rate=0.01, heldout=heldout)
+        training = lm_settings(tokens=4 * 8 * 20, rate=0.01, heldout=heldout)
         output = pretrained_by(inputs, "ulmfit", tmp_path / str(heldout), training=training)
         measured = [row["heldout"] != "" for row in curve_of(output)]
         numbers[heldout] = metrics_of(output)["pieces"], len(measured), sum(measured)

@@ -33,13 +33,11 @@ TINY = dict(FAMILIES["ulmfit"].tiny)
 def built(static: int) -> AWDLSTM:
     torch.manual_seed(0)
     model = build_model("ulmfit", vocabulary=40, settings={**TINY, "static": static})
-    assert isinstance(model, AWDLSTM)
     return model.eval()
 
 
 def test_static_vectors_are_features_of_the_embedding_only():
     plain, both = built(0), built(7)
-    assert both.static is not None
     torch.nn.init.normal_(both.static)
     tokens, lengths = torch.randint(5, 40, (2, 9)), torch.tensor([9, 6])
     expected, actual = plain.hidden_states(tokens, lengths), both.hidden_states(tokens, lengths)
@@ -84,7 +82,6 @@ def test_a_file_fills_the_channel_of_every_start(inputs, tmp_path, family):
     for output in (pretrained, adapt(adaptation), scratch(random)):
         encoder = load_encoder(output)
         table, words = encoder.model.static_vectors(), encoder.model.static_words()
-        assert table is not None
         if words is None:
             forms = [encoder.tokenizer.surface(index) for index in range(FIRST_ORDINARY, len(table))]
             expected = [[0.0, 0.0]] * FIRST_ORDINARY + [VECTORS.get(form, [0.0, 0.0]) for form in forms]

@@ -1,7 +1,5 @@
 """Batches of translation pairs: complete pairs of similar length, each once per epoch; BLEU of both networks."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 
@@ -9,17 +7,13 @@ import numpy as np
 import pytest
 import torch
 
-from components.cluster.distributed import World
 from components.core.errors import DataError
 from components.models.encoder import build_model
 from components.models.translation import TranslationModel
-from components.serving.generation import translate_text
 from components.tokenization.special import END, FIRST_ORDINARY, START, UNK
-from components.training.loop import TrainingState
-from components.training.pretraining.language_model import parameter_groups
 from components.training.pretraining.translation import SCORED, TranslationSampler, bleu
 from tests.tokenizers import make_tokenizer
-from tests.training.helpers import PairStore, lm_settings, losses_until, numbered_pairs, numbered_store
+from tests.training.helpers import PairStore, numbered_pairs, numbered_store
 
 
 def test_pairs_are_complete_and_each_occurs_once_per_epoch():
@@ -83,27 +77,7 @@ NETWORKS: dict[str, dict[str, Any]] = {
 
 def network(family: str) -> TranslationModel:
     torch.manual_seed(0)
-    model = build_model(family, vocabulary=TOKENIZER.vocab_size, settings=NETWORKS[family])
-    assert isinstance(model, TranslationModel)
-    return model
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("family", list(NETWORKS))
-def test_networks_learn_to_reverse_texts(family):
-    rng = np.random.default_rng(0)
-    texts = [rng.integers(FIRST_ORDINARY, TOKENIZER.vocab_size, rng.integers(3, 7)).tolist() for _ in range(200)]
-    store = PairStore([(text, text[::-1]) for text in texts])
-    sampler = TranslationSampler(store, batch_size=25, window=7, seed=0, vocabulary=TOKENIZER.vocab_size)
-    model = network(family)
-    assert sampler.scores(model.eval(), TOKENIZER)["bleu"] < 5
-    settings = lm_settings(batch_size=25, window=7, rate=0.01, clip=1.0)
-    state = TrainingState.fresh(model, parameter_groups(model, settings), settings=settings)
-    losses_until(state, sampler, settings, steps=300, until=300, world=World())
-    assert sampler.scores(model.eval(), TOKENIZER)["bleu"] > 97
-    assert sampler.translations(model, TOKENIZER)[:2] == [TOKENIZER.decode(text[::-1]) for text in texts[:2]]
-    reverse = TOKENIZER.decode(texts[0][::-1])
-    assert translate_text(model, TOKENIZER, TOKENIZER.decode(texts[0]), length=10) == reverse
+    return build_model(family, vocabulary=TOKENIZER.vocab_size, settings=NETWORKS[family])
 
 
 @pytest.mark.parametrize("family", list(NETWORKS))

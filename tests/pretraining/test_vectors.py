@@ -8,12 +8,11 @@ from torch import nn
 
 from components.core import threads
 from components.models import FAMILIES
-from components.models.encoder import load_encoder
 from components.tokenization.special import END
 from components.tokenization.store import TokenStore
-from components.training.pretraining.pretrain import pretrain
+from components.training.pretraining.language_model import before_training, initial_model
 from components.training.pretraining.word_vectors import TextVectors, _counts, initialise_embeddings
-from tests.training.helpers import MemoryStore, lm_settings, pretrain_job
+from tests.training.helpers import MemoryStore, lm_settings, pretrain_job, run_of
 
 VOCABULARY = 14
 
@@ -92,10 +91,11 @@ def test_new_rows_are_mapped_to_the_space_of_the_known_ones():
 
 @pytest.mark.parametrize("family", sorted(FAMILIES))
 def test_pretraining_can_start_with_them(inputs, tmp_path, family):
-    # A learning rate without effect: the written weights are the initial ones.
-    settings = lm_settings(tokens=4 * 8, rate=1e-30, vectors=True)
-    job = pretrain_job(inputs, family, tmp_path, training=settings)
-    table = load_encoder(pretrain(job)).model.piece_embedding()
+    job = pretrain_job(inputs, family, tmp_path, training=lm_settings(vectors=True))
+    run = run_of(job)
+    model = initial_model(run)
+    before_training(run, model)
+    table = model.piece_embedding()
     if table is None:
         assert family in {"flair", "elmo"}, "they read characters"
         return

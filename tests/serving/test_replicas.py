@@ -25,6 +25,7 @@ from components.registry.drift.traffic import read_traffic
 from components.registry.tracking import Version
 from components.serving.server import Address, Trial, serve, supervise
 from components.settings.registry import DriftSettings, RegistrySettings
+from tests.conftest import until
 
 ROOT = Path(__file__).parents[2]
 MODELS = ROOT / "tests" / "compatibility" / "models"
@@ -86,7 +87,6 @@ def server(tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
 
 def address_of(server: subprocess.Popen[str]) -> str:
     """The address, once all replicas listen."""
-    assert server.stderr is not None
     lines: list[str] = []
     while len([line for line in lines if line.startswith(("http", "replica "))]) < REPLICAS:
         lines.append(server.stderr.readline())
@@ -130,18 +130,14 @@ def test_replicas_answer_count_and_log_together(server, tmp_path):
     assert len(writers) == REPLICAS, "each replica has answered"
 
     (tmp_path / "champion").write_text("2")
-    end = time.monotonic() + 30
-    while {json.loads(ask(f"{address}/model"))["version"] for _ in range(12)} != {"2"}:
-        assert time.monotonic() < end
+    until(lambda: {json.loads(ask(f"{address}/model"))["version"] for _ in range(12)} == {"2"}, limit_s=30)
 
     replicas = replicas_of(server.pid)
     assert len(replicas) == REPLICAS
     server.kill()
     server.wait()
-    end = time.monotonic() + 20
-    while [process for process in replicas if Path(f"/proc/{process}").exists()]:
-        assert time.monotonic() < end, "replicas end with the process that has started them"
-        time.sleep(0.05)
+    # Replicas end with the process that has started them.
+    until(lambda: not any(Path(f"/proc/{process}").exists() for process in replicas), limit_s=20)
 
 
 @pytest.fixture

@@ -1,7 +1,5 @@
 """A tiny corpus directory and tokenizers with known vocabularies."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any

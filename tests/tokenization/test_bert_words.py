@@ -1,7 +1,5 @@
 """BERT's word splitting and WordPiece: exact values like google-research/bert tokenization_test.py."""
 
-from __future__ import annotations
-
 import pytest
 
 from components.tokenization import Tokenizer

@@ -1,7 +1,5 @@
 """Byte-level BPE: exact merges, round trips, ids of the library, spans that cover the text."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -48,7 +46,7 @@ LIBRARY.pre_tokenizer = pre_tokenizers.Sequence(
 )
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(st.lists(texts.map(lambda text: text.replace("0", "11")), max_size=4))
 def test_digits_are_words_of_their_own(many):
     expected = [encoding.ids for encoding in LIBRARY.encode_batch(many)]
@@ -68,7 +66,7 @@ def test_the_most_frequent_pair_is_merged_first():
     assert cut(tokenizer, "hugs pug hug") == ["hug", "s", "Ġ", "p", "ug", "Ġhug"]
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(texts)
 def test_spans_tile_the_text(text):
     for tokenizer in (PLAIN, SEGMENTED):

@@ -1,7 +1,5 @@
 """Characters of any script."""
 
-from __future__ import annotations
-
 import pytest
 
 from components.core.errors import DataError

@@ -51,7 +51,7 @@ TOKENIZERS = VARIANTS | {
 
 
 @pytest.mark.parametrize("name", TOKENIZERS)
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(st.lists(st.one_of(nasty_texts, bpe.texts, unigram.texts), max_size=5))
 def test_ids_equal_the_library(name, many):
     """And texts of byte pairs round trip."""

@@ -1,7 +1,5 @@
 """Ids of unseen words: stable, with spellings, never stored."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The vocabulary report on texts small enough to count by hand."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """The stages `tokenizer` and `tokenize` on tiny corpora."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any
@@ -156,7 +154,6 @@ def test_the_tokenizer_stage_writes_vocabulary_counts_and_report(tmp_path, write
     output = learn(tmp_path, "word", word={"vocabulary": 7, "min_frequency": 2})
     tokenizer = load_tokenizer(output)
     assert tokenizer.pieces[5:] == ["the", "list"]
-    assert tokenizer.frequencies is not None
     assert tokenizer.frequencies.tolist() == [0, 7, 0, 3, 0, 3, 2]
     assert json.loads((output / "metrics.json").read_text())["sample_documents"] == 3
     assert json.loads((output / "report.json").read_text())["scripts"]["latin"]["words"] == 10
@@ -198,7 +195,6 @@ def test_pairs_and_corpus_share_a_vocabulary(tmp_path, write_corpus):
     tokenizer = load_tokenizer(train_tokenizer(job))
     assert set(tokenizer.pieces[5:]) == {"a", "the", "river", "boat", "bridge", "word", "!", "and", ".", "one"}
     # The initial output bias: the frequency of each word in the targets.
-    assert tokenizer.frequencies is not None
     counted = {piece: int(count) for piece, count in zip(tokenizer.pieces, tokenizer.frequencies, strict=True) if count}
     assert counted == {"[SEP]": 2, "boat": 1, "bridge": 1, "word": 1}
 
@@ -229,7 +225,6 @@ def test_a_published_vocabulary_is_imported_and_counted(tmp_path, write_corpus):
 
     loaded = load_tokenizer(train_tokenizer(job("wordpiece", vocabulary_digest(folder))))
     assert loaded.pieces[5:] == ["the", "name", "##s"]
-    assert loaded.frequencies is not None
     assert loaded.frequencies.tolist() == [0, 0, 0, 2, 0, 2, 2, 1]
     assert load_tokenizer(train_tokenizer(job("wordpiece", None))).pieces == loaded.pieces
     with pytest.raises(ArtifactError, match=f"its tokenizer is {vocabulary_digest(folder)}, expected 00"):

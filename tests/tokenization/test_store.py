@@ -1,7 +1,5 @@
 """Token shards and the memory-mapped store."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 

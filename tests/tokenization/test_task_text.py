@@ -1,7 +1,5 @@
 """Items of the stage `tokenize`: the texts of a task for task-adaptive pretraining."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

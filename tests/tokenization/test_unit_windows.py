@@ -1,7 +1,5 @@
 """Windows over units: every unit is covered, and predicted once, with maximum context."""
 
-from __future__ import annotations
-
 import itertools
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Encoding of pre-split texts for every kind of vocabulary."""
 
-from __future__ import annotations
-
 import pytest
 
 from components.tokenization import KINDS, Tokenizer

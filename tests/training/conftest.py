@@ -1,7 +1,5 @@
 """Tests run on one thread, because the OpenMP threads of parallel test processes would compete for the cores."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 

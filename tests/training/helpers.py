@@ -1,7 +1,5 @@
 """Helpers of the training tests: a token store in memory, a small model, tiny inputs of the stages."""
 
-from __future__ import annotations
-
 import csv
 import json
 import multiprocessing
@@ -165,16 +163,21 @@ def tiny_model(seed: int = 0) -> TinyModel:
 
 
 def lm_settings(**changes: object) -> LanguageModelTraining:
-    """Settings of a run of six small batches."""
+    """Settings of a run of six small batches, whose curve is not measured on held-out text."""
     values = {
         "rate": 0.01,
         "batch_size": 4,
         "window": 8,
         "window_jitter": 1,
         "tokens": 4 * 8 * 6,
+        "heldout": 256,
         "precision": "float32",
     }
     return LanguageModelTraining.model_validate(values | changes)
+
+
+#: Settings of a run whose curve is measured on held-out text.
+CURVE = {"heldout": 32_768}
 
 
 def make_inputs(root: Path) -> Path:
@@ -320,7 +323,6 @@ def run_with_kills(stage: Callable[[Any], object], job: Any, *, checkpoints: Pat
     for _ in range(kills):
         process = forking.Process(target=stage, args=(job,))
         process.start()
-        assert process.pid is not None
         seen, wanted = {_newest(checkpoints)}, int(rng.integers(1, 3))
         while process.is_alive() and len(seen) <= wanted:
             seen.add(_newest(checkpoints))

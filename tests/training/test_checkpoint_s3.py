@@ -28,7 +28,6 @@ def test_checkpoints_work_as_in_a_folder(storage):
         store.save(step, {"weight": STATE["weight"] + step}, {"step": step})
     assert store.steps() == [5, 20]
     actual = CheckpointStore(storage, key="run").latest()
-    assert actual is not None
     assert (actual.step, actual.numbers) == (20, {"step": 20})
     assert torch.equal(actual.tensors["weight"], STATE["weight"] + 20)
     # Damaged, or without its last file: the previous one is used.

@@ -1,7 +1,5 @@
 """Compilation: which runs are compiled (on a GPU), and for how many graphs (counted on the CPU)."""
 
-from __future__ import annotations
-
 from itertools import chain, repeat
 from types import SimpleNamespace
 from typing import Any

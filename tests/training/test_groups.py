@@ -1,7 +1,5 @@
 """Parameter groups: rates, decay and unfreezing."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from torch import nn

@@ -1,7 +1,5 @@
 """The training loop: the computation of a step, and bit-identical training from a stored state."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np
@@ -32,40 +30,35 @@ def state_of(model: torch.nn.Module, settings: Training, **changes: object) -> T
 def run(state: TrainingState, settings: Training, *, until: int = STEPS) -> list[float]:
     losses = []
     for report in train(state, stream(), settings=settings, total_steps=STEPS, seed=5):
-        assert report.loss is not None
         losses.append(report.loss)
         if report.step == until:
             break
     return losses
 
 
-@pytest.mark.parametrize("precision", ["float32", "bf16"])
-@pytest.mark.parametrize("optimizer", ["adamw", "adagrad", "sgd", "asgd"])
+@pytest.mark.parametrize(
+    ("optimizer", "precision"),
+    [*((name, "float32") for name in ("adamw", "adagrad", "sgd", "asgd")), ("adamw", "bf16")],
+)
 def test_training_from_a_restored_state_is_bit_identical(optimizer, precision):
     settings = lm_settings(optimizer=optimizer)
-    whole = state_of(tiny_model(), settings, precision=precision)
-    losses = run(whole, settings)
+
+    def fresh():
+        state = state_of(tiny_model(), settings, precision=precision)
+        if state.average is not None:
+            state.average.begins = 2
+        return state
+
+    losses = run(whole := fresh(), settings)
     for stop in (1, 4):
-        first = state_of(tiny_model(), settings, precision=precision)
-        if optimizer == "asgd" and first.average is not None:
-            first.average.begins = 2
-        head = run(first, settings, until=stop)
+        head = run(first := fresh(), settings, until=stop)
         # Through bytes, as in a checkpoint.
         stored, numbers = load(save(first.tensors(World()))), first.numbers()
         second = state_of(tiny_model(seed=9), settings)
         second.restore(stored, numbers, world=World())
-        tail = run(second, settings)
-        if optimizer != "asgd":
-            assert head + tail == losses
-            assert same_bits(second.tensors(World()), whole.tensors(World()))
-        else:
-            again = state_of(tiny_model(), settings, precision=precision)
-            assert again.average is not None
-            again.average.begins = 2
-            run(again, settings)
-            assert same_bits(second.tensors(World()), again.tensors(World()))
-            assert second.average is not None
-            assert second.average.count == STEPS - 2
+        assert head + run(second, settings) == losses
+        assert same_bits(second.tensors(World()), whole.tensors(World()))
+        assert optimizer != "asgd" or second.average.count == STEPS - 2
 
 
 def test_a_step_is_adam_by_hand():

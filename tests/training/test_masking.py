@@ -1,7 +1,5 @@
 """Masking: whole words, the published fractions, exact values on tiny rows."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,17 +1,10 @@
 """Exact values of the learning-rate schedules."""
 
-from __future__ import annotations
-
 import pytest
-import torch
-from torch import nn
 
 from components.training.loop import SCHEDULES, slanted_triangular, stage_at, stages_of
 from components.training.optim import discriminative
-
-
-def layers(count: int) -> list[list[nn.Parameter]]:
-    return [[nn.Parameter(torch.ones(2, 2))] for _ in range(count)]
+from tests.training.test_groups import layers
 
 
 def rates(name: str, total: int, *, warmup: float, final: float = 0.0) -> list[float]:

@@ -1,7 +1,5 @@
 """Fixtures: encoders with random weights and tokenizers of the models' tests, on one thread with a fixed seed."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any

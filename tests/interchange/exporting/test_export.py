@@ -11,16 +11,16 @@ import torch
 from torch import Tensor
 from transformers import AutoModel, AutoTokenizer
 
-from components.core.artifacts import writing
 from components.core.errors import ArtifactError, ConfigError
 from components.interchange.huggingface import CONVERTERS
 from components.interchange.importing import read_published
 from components.models import FAMILIES
-from components.models.encoder import KIND, Encoder, load_encoder, save_encoder
+from components.models.encoder import Encoder, load_encoder
 from components.registry.exports.champion import export_encoder
 from components.registry.exports.pipelines import PLAIN
 from components.tokenization import load_tokenizer
 from components.tokenization.special import END, FIRST_ORDINARY, START
+from tests.encoders import stored
 
 #: The id of the padding that the class has.
 PADDING = {"mpnet": 1}
@@ -34,10 +34,7 @@ def save(tmp_path: Path, random_encoder: Callable[..., Any]) -> SaveEncoder:
     """`save("bert")`: an encoder directory with random weights."""
 
     def write(family: str) -> Path:
-        model, tokenizer = random_encoder(family)
-        with writing(tmp_path / family, kind=KIND) as draft:
-            save_encoder(draft.path, family=family, model=model, tokenizer=tokenizer)
-        return tmp_path / family
+        return stored(tmp_path / family, family, *random_encoder(family))
 
     return write
 

@@ -1,9 +1,9 @@
 """Fixtures: tiny models saved by Hugging Face's classes, with tokenizers of few letters."""
 
-from __future__ import annotations
-
 import json
+import shutil
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -211,15 +211,21 @@ def _one_thread() -> None:
     torch.set_num_threads(1)
 
 
-@pytest.fixture
-def save_folder(tmp_path: Path) -> SaveFolder:
-    """`save_folder("bert")`: a folder as the hub holds it."""
+@pytest.fixture(scope="session")
+def written(tmp_path_factory: pytest.TempPathFactory) -> SaveFolder:
+    """`written("bert")`: a folder as the hub holds it, which no test changes."""
 
-    def save(family: str) -> Path:
-        folder = tmp_path / f"published-{family}"
-        folder.mkdir()
+    @cache
+    def write(family: str) -> Path:
+        folder = tmp_path_factory.mktemp(family)
         vocabulary = write_tokenizer(family, folder)
         their_model(family, vocabulary).save_pretrained(folder)
         return folder
 
-    return save
+    return write
+
+
+@pytest.fixture
+def save_folder(tmp_path: Path, written: SaveFolder) -> SaveFolder:
+    """`save_folder("bert")`: a copy of such a folder."""
+    return lambda family: shutil.copytree(written(family), tmp_path / f"published-{family}")

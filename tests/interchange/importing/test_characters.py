@@ -1,7 +1,5 @@
 """Import of flair's character models."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

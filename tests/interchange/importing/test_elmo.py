@@ -1,7 +1,5 @@
 """Import of ELMo's weights, against the published computation by loops over words and gates."""
 
-from __future__ import annotations
-
 import json
 import sys
 from pathlib import Path

@@ -1,17 +1,16 @@
 """Published models by name, fetched by huggingface_hub from a server on this machine."""
 
-from __future__ import annotations
-
 import os
+import shutil
 import signal
 import socket
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from functools import partial
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 
 import huggingface_hub.constants as constants
@@ -19,17 +18,16 @@ import pytest
 from typer.testing import CliRunner
 
 from components.cli import main as cli
-from components.cli.onboarding.command import names_of
 from components.core.artifacts import read_manifest
 from components.core.errors import ArtifactError, ConfigError
-from components.interchange.importing import read_published, source_digest
+from components.interchange.importing import source_digest
 from components.interchange.starts.registry import advice, folder_of
 from components.models.encoder import load_encoder
 from components.settings import hub as module
 from components.settings.hub import answers, is_hub_name, pinned
-from components.settings.loading import Settings, load_params
-from headstart import fit
+from components.settings.loading import load_params
 from headstart.starts import encoder_of
+from tests.conftest import answering, until
 from tests.interchange.importing.conftest import change
 from tests.interchange.importing.hub import COMMIT, Hub, serving
 from tests.interchange.importing.test_sentence import write_folder
@@ -37,13 +35,20 @@ from tests.interchange.importing.test_sentence import write_folder
 NAME = "someone/tiny-bert"
 
 
-@pytest.fixture
-def hub(save_folder, tmp_path, monkeypatch) -> Iterator[Hub]:
-    """A server with one sentence encoder; the cache of huggingface_hub is in tmp_path/cache."""
-    folder = save_folder("bert")
+@pytest.fixture(scope="module")
+def sentence(written, tmp_path_factory) -> Path:
+    """A folder with a sentence encoder, and with files that are not fetched."""
+    folder = shutil.copytree(written("bert"), tmp_path_factory.mktemp("sentence") / "published")
     write_folder(folder, pooling="cls", after=["dense"])
     (folder / "pytorch_model.bin").write_bytes(b"a pickle")
     (folder / "code.py").write_text("raise SystemExit")
+    return folder
+
+
+@pytest.fixture
+def hub(sentence, tmp_path, monkeypatch) -> Iterator[Hub]:
+    """A server with one sentence encoder; the cache of huggingface_hub is in tmp_path/cache."""
+    folder = shutil.copytree(sentence, tmp_path / "published")
     monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "cache"))
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
     monkeypatch.delenv("HF_TOKEN", raising=False)
@@ -81,13 +86,6 @@ def test_the_command_installs_it(hub):
     done = CliRunner().invoke(cli.app, ["starts", "--install", NAME])
     assert done.exit_code == 0, done.output
     assert f"use it with --start {NAME}@{COMMIT}\n" in done.output
-
-
-def test_settings_name_it(hub, tmp_path):
-    folder_of(NAME)
-    raw = {"pretrain": {"mini": {"source": f"{NAME}@{COMMIT}"}}}
-    assert Settings(raw).complete(tmp_path).raw["pretrain"]["mini"]["family"] == "bert"
-    assert names_of([f"{NAME}@{COMMIT}"]) == {f"{NAME}@{COMMIT}": "tiny-bert"}
 
 
 def test_a_path_is_no_name(tmp_path, monkeypatch):
@@ -165,26 +163,18 @@ class Portal(BaseHTTPRequestHandler):
 
 
 @contextmanager
-def portal() -> Iterator[int]:
-    with ThreadingHTTPServer(("127.0.0.1", 0), Portal) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        yield server.server_port
-        server.shutdown()
-
-
-@contextmanager
 def silent() -> Iterator[int]:
     """A server that accepts connections and says nothing."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         yield server.getsockname()[1]
 
 
-@pytest.mark.parametrize("server", [portal, silent])
+@pytest.mark.parametrize("server", [partial(answering, Portal), silent], ids=["portal", "silent"])
 def test_the_advice_neither_fails_nor_waits(server, not_asked, tmp_path, monkeypatch):
     monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "cache"))
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
     monkeypatch.setenv("HEADSTART_STARTS", str(tmp_path))
-    monkeypatch.setattr(module, "ANSWER_S", 0.5)
+    monkeypatch.setattr(module, "ANSWER_S", 0.2)
     with server() as port:
         url = f"http://127.0.0.1:{port}"
         monkeypatch.setattr(constants, "ENDPOINT", url)
@@ -214,8 +204,7 @@ def test_a_killed_download_is_resumed(hub, tmp_path):
     variables = {"HF_ENDPOINT": hub.url, "HF_HUB_CACHE": str(tmp_path / "cache"), "HF_HUB_OFFLINE": "0"}
     command, environment = [sys.executable, "-c", FETCH, NAME], os.environ | variables
     with subprocess.Popen(command, env=environment, stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL) as process:
-        while process.poll() is None and not hub.ranges:
-            time.sleep(0.05)
+        until(lambda: hub.ranges or process.poll() is not None)
         process.kill()
     assert process.returncode == -signal.SIGKILL
     hub.stalled = 0
@@ -272,16 +261,6 @@ def test_an_unknown_revision_and_too_little_room_or_memory(hub, monkeypatch):
     assert not any("/cdn/" in request for request in hub.requests)
 
 
-def test_a_changed_digest_in_the_settings(hub, tmp_path):
-    """A run that has recorded a digest does not read other bytes under the same name."""
-    folder = folder_of(NAME)
-    digest = source_digest(folder)
-    assert read_published(Path(NAME), digest=digest).digest == digest
-    change(folder, "1_Pooling/config.json", include_prompt=False)
-    with pytest.raises(ArtifactError, match=f"its digest is [0-9a-f]{{64}}, expected {digest}; it is not the model"):
-        read_published(Path(NAME), digest=digest)
-
-
 def test_settings_are_written_with_the_commit(hub, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     rows = "".join(f"{word} {number},{word}\n" for number in range(12) for word in ("list", "name"))
@@ -291,11 +270,3 @@ def test_settings_are_written_with_the_commit(hub, tmp_path, monkeypatch):
     block = load_params(tmp_path / "params.yaml").pretrain["tiny-bert"]
     assert (block.source, block.digest) == (f"{NAME}@{COMMIT}", source_digest(published(hub)))
     assert block.family == "bert"
-
-
-@pytest.mark.slow
-def test_a_fit_by_name(hub):
-    texts = [f"{word} {number}" for number in range(8) for word in ("list", "name")]
-    model = fit(texts, label=["list", "name"] * 8, start=NAME, verbose=False)
-    assert any(tried.system.startswith("tiny-bert") for tried in model.report.tried)
-    assert "list" in model.predict(["the list 3"]).to_numpy()[0]

@@ -3,8 +3,6 @@
 The import of Transformer-XL compares the probabilities with the definition.
 """
 
-from __future__ import annotations
-
 import pytest
 import torch
 from torch import Tensor, nn

@@ -1,7 +1,5 @@
 """Dropout layers: rates, scale, and the shape of their masks."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 

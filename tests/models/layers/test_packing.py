@@ -33,7 +33,6 @@ def tokens() -> Tensor:
 
 def test_longest_text_first_each_into_the_emptiest_row():
     packed = packing(torch.tensor([1, 4, 2, 3]), 4)
-    assert packed is not None
     tokens = torch.tensor([[10, 0, 0, 0], [20, 21, 22, 23], [30, 31, 0, 0], [40, 41, 42, 0]])
     # Three rows of 4 are 1/6 empty; two rows of 5 are full.
     assert packed.pack(tokens).tolist() == [[20, 21, 22, 23, 10], [40, 41, 42, 30, 31]]
@@ -49,7 +48,6 @@ def test_every_piece_is_packed_once_and_few_positions_are_empty(seed):
     inside = torch.arange(columns) < lengths[:, None]
     tokens = torch.arange(1, inside.numel() + 1).view(inside.shape)
     packed = packing(lengths, columns)
-    assert packed is not None
     rows = packed.pack(tokens)
     assert torch.equal(packed.unpack(rows.unsqueeze(-1)).squeeze(-1)[inside], tokens[inside])
     assert int(lengths.sum()) >= 0.95 * rows.numel()

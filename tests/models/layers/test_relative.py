@@ -22,12 +22,6 @@ def attention() -> RelativeAttention:
     return layer.double()
 
 
-def test_distances():
-    device = torch.device("cpu")
-    assert distances(2, 5, ahead=False, clamp=0, device=device).tolist() == [4, 3, 2, 1, 0, -1]
-    assert distances(2, 5, ahead=True, clamp=3, device=device).tolist() == [3, 3, 2, 1, 0, -1, -2]
-
-
 def test_a_query_with_all_keys_masked_is_finite():
     layer = attention()
     x, source = (torch.randn(ROWS, length, WIDTH).double() for length in (LENGTH, KEYS))
