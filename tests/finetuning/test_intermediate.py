@@ -1,5 +1,7 @@
 """A model that was fine-tuned on another task as initialisation."""
 
+import json
+
 import pytest
 
 from components.core.artifacts import read_manifest
@@ -25,3 +27,15 @@ def test_the_encoder_of_the_fine_tuned_model_is_the_start(family, make_job, in_p
     facts = read_manifest(output, kind=FINETUNED).facts
     assert facts["system"] == f"{family}-adapted-after-other" and facts["encoder"] == manifest.digest
     load_classifier(output / "classifier")
+
+
+@pytest.mark.parametrize("frozen", [False, True])
+def test_a_task_that_leaves_the_encoder_as_it_was_is_named(frozen, make_job, in_process, tmp_path, capsys):
+    job = make_job("gpt", "classification", name="other")
+    settings = job.settings.model_copy(update={"head_steps": 0}) if not frozen else job.settings.by("features")
+    other = finetune(job.model_copy(update={"settings": settings}))
+    runs = json.loads((other / "runs.json").read_text())
+    capsys.readouterr()
+    intermediate(IntermediateJob(source="other", finetuned=other, output=tmp_path / "encoder"))
+    unchanged = frozen or not runs[0]["best_step"]
+    assert ("other: warning: the head on the frozen encoder is best" in capsys.readouterr().out) == unchanged

@@ -3,7 +3,7 @@
 import shutil
 from pathlib import Path
 
-from components.core.artifacts import read_manifest, writing
+from components.core.artifacts import json_of, read_manifest, writing
 from components.data.tasks.members import encoder_of, members_of
 from components.data.tasks.results import KIND
 from components.models.encoder import KIND as ENCODER
@@ -26,13 +26,22 @@ class IntermediateJob(Section):
 
 
 def intermediate(job: IntermediateJob) -> Path:
-    """Write the encoder directory of a fine-tuned model; returns it.
+    """Write the encoder directory of a fine-tuned model; returns it. Warns where the model kept the encoder unchanged.
 
     Raises:
         ArtifactError: the output of fine-tuning is incomplete or altered.
     """
     manifest = read_manifest(job.finetuned, kind=KIND, verify=True)
     folder = encoder_of(members_of(job.finetuned / "classifier")[0])
+    facts = read_manifest(job.finetuned / "classifier").facts
+    kept = (manifest.facts["system"], facts["budget"], facts["seeds"][0])
+    records = {(run["system"], run["budget"], run["seed"]): run for run in json_of(job.finetuned / "runs.json")}
+    if not records[kept]["best_step"] or records[kept].get("way") == "features":
+        print(
+            f"{job.source}: warning: the head on the frozen encoder is best on this task, which leaves the encoder as "
+            "it was: systems after it equal those without it. Give the task more labels, or train from the first step "
+            "(finetune: head_steps: 0)"
+        )
     encoder = load_encoder(folder, part=True)
     with writing(job.output, kind=ENCODER) as draft:
         shutil.copytree(folder, draft.path, dirs_exist_ok=True)
