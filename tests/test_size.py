@@ -24,7 +24,7 @@ BUDGETS = {
     "headstart": 12_384,
     "interchange": 22_657,
     "labelling": 10_156,
-    "learners": 63_796,
+    "learners": 63_771,
     "models": 44_355,
     "pages": 12_609,
     "pipeline": 29_659,
