@@ -54,16 +54,31 @@ HEAD: Final = 64
 LABELS, NAMES = "labels", "names"
 
 
-class FinetuneJob(Section):
-    """Inputs of the stage.
+class EncoderJob(Section):
+    """Inputs of a stage that trains an encoder on tasks.
 
     Attributes:
         family: block of `pretrain` that the encoder comes from.
         start: initialisation of the encoder, and how it was continued.
-        examples: output directory of the stage `examples`.
         settings: `finetune.<family>`.
-        baselines: output of the stage `baseline`, whose words models are combined with the encoder; None: none are.
         code: digest of the code and libraries that the stage can reach; part of the keys of checkpoints and features.
+    """
+
+    family: str
+    start: str
+    encoder: Path
+    output: Path
+    settings: FinetuneSettings
+    code: str = ""
+    cluster: ClusterSettings = ClusterSettings()
+
+
+class FinetuneJob(EncoderJob):
+    """Inputs of the stage.
+
+    Attributes:
+        examples: output directory of the stage `examples`.
+        baselines: output of the stage `baseline`, whose words models are combined with the encoder; None: none are.
         labelled: block of `distil` of which it is a teacher -> its texts without labels, which the trainings predict.
         group: block of `distil` of a student.
         texts: its texts without labels.
@@ -71,15 +86,8 @@ class FinetuneJob(Section):
     """
 
     task: str
-    family: str
-    start: str
     examples: Path
-    encoder: Path
-    output: Path
-    settings: FinetuneSettings
     baselines: Path | None = None
-    code: str = ""
-    cluster: ClusterSettings = ClusterSettings()
     labelled: dict[str, Path] = Field(default={})
     group: str = ""
     texts: Path | None = None

@@ -19,9 +19,8 @@ from components.data.tasks.budgets import refuse_unpaired
 from components.data.tasks.examples import TaskFacts, read_facts
 from components.data.tasks.results import KIND as FINETUNED
 from components.learners.finetuning.execution import clear, train_all
-from components.learners.finetuning.fit import FinetuneJob, Fits, is_trained
+from components.learners.finetuning.fit import EncoderJob, FinetuneJob, Fits, is_trained
 from components.learners.finetuning.stage import fits_of, for_start, write_results_of
-from components.settings.cluster import ClusterSettings
 from components.settings.finetune import FinetuneSettings
 from components.settings.section import Section, Start
 from components.settings.systems import System
@@ -30,22 +29,16 @@ from components.training.checkpoint import fingerprint
 KIND = "together"
 
 
-class TogetherJob(Section):
-    """Inputs of the stage `together`; fields as of `FinetuneJob`, by task where they depend on it.
+class TogetherJob(EncoderJob):
+    """Inputs of the stage `together`; examples and baselines by task.
 
     A step's task is sampled with probability proportional to rows^(1 / temperature)."""
 
     group: str
-    family: str
     start: Start
     examples: dict[str, Path] = Field(min_length=2)
     baselines: dict[str, Path] = Field(default={})
-    encoder: Path
-    output: Path
-    settings: FinetuneSettings
     temperature: float = 1.0
-    code: str = ""
-    cluster: ClusterSettings = ClusterSettings()
 
 
 class ShareJob(Section):
@@ -79,7 +72,7 @@ def together(job: TogetherJob | ShareJob) -> Path:
         raise ConfigError(f"together.{job.group}: its tasks must have the same selection, found {named}")
     # These systems are further initialisations of their family.
     start = System(job.family, job.start, "with", job.group).variant
-    shared = {name: value for name, value in job if name in FinetuneJob.model_fields} | {"start": start}
+    shared = {name: getattr(job, name) for name in EncoderJob.model_fields} | {"start": start}
     singles = [
         FinetuneJob(**shared | {"task": task, "examples": examples, "baselines": job.baselines.get(task)})
         for task, examples in job.examples.items()

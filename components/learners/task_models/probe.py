@@ -10,13 +10,7 @@ from torch import Tensor, nn
 
 from components.data.tasks.data import Target, one_hot
 from components.learners.task_models.base import Encoded
-from components.learners.task_models.heads import (
-    ClassificationHead,
-    ClassWeight,
-    FixedNorm,
-    Head,
-    Statistics,
-)
+from components.learners.task_models.heads import ClassificationHead, ClassWeight, FixedNorm, Head, Statistics
 from components.learners.task_models.model import Objective
 from components.learners.task_models.sampler import ExampleSampler, collate, matrix
 from components.learners.words.linear import fit_logits
