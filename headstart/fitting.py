@@ -257,10 +257,11 @@ class _Work:
             predicted = read_answers(output, OUT_OF_FOLD)
             for candidate in candidates_of(output, records):
                 several = [predicted[(name, *candidate.run[1:])] for name in candidate.systems]
-                collected.append((candidate, choose(scoring, train, several, folds=folds).answers))
+                collected.append((candidate, choose(scoring, train, dict(enumerate(several)), folds=folds)[1]))
         collected.sort(key=lambda entry: entry[0].cost != FINE_TUNED)
-        choice = choose(scoring, train, [answers for _, answers in collected], folds=folds)
-        best, _ = collected[choice.index]
+        answers = {number: predicted for number, (_, predicted) in enumerate(collected)}
+        chosen, selected = choose(scoring, train, answers, folds=folds)
+        best, _ = collected[chosen[None]]
         report = Report(
             kind=facts.kind,
             metric=str(records[0]["score"]),
@@ -270,7 +271,7 @@ class _Work:
             way=best.way,
             tried=tried,
             notes=[*notes, *dependent(train), *_left_out(minutes)],
-            selected=bounds_of(scoring, train, choice.answers, folds=count),
+            selected=bounds_of(scoring, train, selected, folds=count),
             cut=max(read_manifest(output).facts.get("cut", 0.0) for output in stages),
         )
         model = Model(best.directory, columns=self.task.columns, classes=self.task.classes, report=report)
@@ -279,7 +280,7 @@ class _Work:
             rows = spaced(len(train), ANSWERED)
             texts = [parts if len(parts) > 1 else parts[0] for parts in (train.fields[row] for row in rows)]
             contrary = contradicted(names, train.take(rows), model.answers(texts), [places[row] for row in rows])
-            report.notes.extend([*inseparable(names, train, choice.answers, places), *contrary])
+            report.notes.extend([*inseparable(names, train, selected, places), *contrary])
         model.save(self.folder / CHOSEN, overwrite=True)
         return model
 

@@ -232,7 +232,8 @@ def _cell(path: Path, budget: int, draw: int, result: Path, system: str, rows_of
     published = params.pretrain[family].source is not None
     values.sort(key=lambda entry: not (published and entry[0] == "finetune"))
     scoring = scoring_for(facts.kind, facts.labels)
-    stage, chosen, _ = values[choose(scoring, rows, [answers for *_, answers in values]).index]
+    by_fold, _ = choose(scoring, rows, {number: answers for number, (*_, answers) in enumerate(values)})
+    stage, chosen, _ = values[by_fold[None]]
     answers = read_answers(cell / stage, "test")[chosen["system"], budget, draw]
     details = {
         "chosen": chosen["system"],

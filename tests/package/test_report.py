@@ -46,19 +46,19 @@ def test_the_interval_covers_the_score_of_the_final_model(count, distance):
     for _ in range(repeats):
         x, labels = draw(count, distance, rng)
         folds = rng.permutation(count // 2).repeat(2) % FOLDS
-        candidates = []
+        candidates = {}
         for penalty in PENALTIES:
             answers = np.zeros((count, 2), dtype=np.float32)
             for fold in range(FOLDS):
                 held = folds == fold
                 answers[held] = ridge(x[~held], labels[~held], penalty, x[held])
-            candidates.append(list(answers))
+            candidates[penalty] = list(answers)
         rows = split_of(labels)
-        choice = choose(SCORING, rows, candidates, folds=folds)
-        score, low, high = bounds_of(SCORING, rows, choice.answers, folds=FOLDS)
+        chosen, selected = choose(SCORING, rows, candidates, folds=folds)
+        score, low, high = bounds_of(SCORING, rows, selected, folds=FOLDS)
         assert low <= score <= high
         judged = split_of(truth)
-        final = ridge(x, labels, PENALTIES[choice.index], new)
+        final = ridge(x, labels, chosen[None], new)
         covered += low <= SCORING.score(judged.fields, judged.targets, final)["macro_f1"] <= high
     assert covered / repeats >= 0.94
 
