@@ -22,7 +22,7 @@ from components.reporting.findings import Findings
 from components.settings.loading import load_params
 from components.settings.tasks import TaskSource
 from components.studies.command import STUDIES
-from components.studies.frame import Outputs
+from components.studies.frame import Outputs, find
 from components.studies.lectures import read_claims
 from components.tokenization import load_tokenizer
 from components.tokenization.special import SPECIAL_PIECES
@@ -48,7 +48,7 @@ WriteEvaluation = Callable[..., None]
 
 def findings(outputs: Outputs, name: str, **options: Any) -> Findings:
     """What a study finds, as its command does."""
-    return STUDIES[name].findings(outputs, **options)
+    return find(STUDIES[name], outputs, **options)
 
 
 def fits(actual: Findings, study: str) -> None:
