@@ -15,12 +15,12 @@ F_STRING = (getattr(tokenize, "FSTRING_START", -1), getattr(tokenize, "FSTRING_E
 #: Package -> largest number of tokens. Lower it in the commit that makes the package smaller.
 BUDGETS = {
     "builtin_data": 5_293,
-    "cli": 12_840,
+    "cli": 12_781,
     "cluster": 11_723,
     "core": 8_985,
     "data": 90_237,
-    "evaluation": 8_056,
-    "flows": 29_250,
+    "evaluation": 8_029,
+    "flows": 29_240,
     "headstart": 12_384,
     "interchange": 22_657,
     "labelling": 10_156,
@@ -29,15 +29,15 @@ BUDGETS = {
     "pages": 12_609,
     "pipeline": 29_659,
     "registry": 35_645,
-    "reporting": 6_484,
+    "reporting": 6_333,
     "serving": 17_866,
     "settings": 16_198,
-    "studies": 20_098,
+    "studies": 18_248,
     "tokenization": 23_096,
     "training": 31_165,
 }
 #: Largest number of tokens of the tests.
-TESTS = 486_635
+TESTS = 484_978
 
 
 def tokens(text: str) -> int:

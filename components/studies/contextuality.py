@@ -58,7 +58,8 @@ READING = FinetuneSettings(training=Training(rate=1.0, batch_size=1), max_length
 _MARKS = regex.compile(r"^[^\p{L}\p{M}\p{N}]+|[^\p{L}\p{M}\p{N}]+$")
 _LETTERS = regex.compile(r"[\p{L}\p{M}]*\p{L}[\p{L}\p{M}]*")
 
-Floats, Ints = NDArray[np.floating], NDArray[np.int64]
+Floats = NDArray[np.floating]
+Ints = NDArray[np.int64]
 Sentence = list[str]
 #: (number of the sentence, index of the word in it)
 Position = tuple[int, int]

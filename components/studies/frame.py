@@ -23,7 +23,6 @@ from components.reporting.figures import Line
 from components.reporting.findings import Chapter, Drawing, Findings, Table, cell, interval_of
 from components.settings.finetune import FinetuneSettings
 from components.settings.params import Params
-from components.studies.command import Study
 
 #: Corpus of a run.
 Corpus = Literal["domain", "general"]
@@ -104,7 +103,7 @@ class Sheet:
             for row, _, of in self.named():
                 points[next(iter(row.values()))].append({self.x: float(row[self.x])} | asdict(of))
             lines = {name: Line.of(of, self.x) for name, of in points.items()}
-            svg = figures.lines(lines, x_label=self.x, y_label=self.value, ticks=True, logarithmic=self.logarithmic)
+            svg = figures.lines(lines, x_label=self.x, y_label=self.value, ticks=True)
             return [Drawing(svg, f"{self.about}, by {self.x}.")]
         least = sorted(self.named(), key=lambda of: of[2].mean)[:PLOTTED]
         if not (drawn := {name: of for _, name, of in least if of.low < math.inf}):
@@ -236,9 +235,9 @@ class Outputs:
         return suitable
 
 
-def find(study: Study, outputs: Outputs, **options: Any) -> Findings:
-    """What a study finds in the outputs of a run: its chapter, and the values of its tables by their titles; empty ones
-    are left out."""
+def find(study: Any, outputs: Outputs, **options: Any) -> Findings:
+    """What a study (`components.studies.command.Study`, which imports this module) finds in the outputs of a run: its
+    chapter, and the values of its tables by their titles; empty ones are left out."""
     outputs.notes = []
     parts = list(study.measure(outputs, **options))
     sheets = [part for part in parts if isinstance(part, Sheet) and part.rows]

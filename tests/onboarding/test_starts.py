@@ -67,4 +67,7 @@ def test_the_evidence_is_the_maximum_over_both_variances_and_does_not_depend_on_
         return -min(minimize(negative, at, method="Nelder-Mead", options=options).fun for at in begun)
 
     expected = pytest.approx(np.mean([best(labels == label) for label in np.unique(labels)]), abs=1e-5)
-    assert [logme(scale * x, labels) for scale in (1.0, 1e-3, 1e5)] == [expected] * 3
+    assert logme(x, labels) == expected
+    # With as many features as rows, the maximum may be at the least noise that floats can express.
+    if rows > features:
+        assert [logme(scale * x, labels) for scale in (1e-3, 1e5)] == [expected] * 2

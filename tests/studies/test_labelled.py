@@ -113,9 +113,10 @@ def test_layers_are_learned(ready, monkeypatch):
     assert rows[0]["score"]["mean"] > 0.6 and len(rows) == 3
 
 
-def test_what_a_task_must_have(outputs, write_task):
+def test_what_a_task_must_have(outputs, add_task, monkeypatch):
     with pytest.raises(ArtifactError, match="examples/aws-type: missing; run `headstart stage examples --item"):
         Labelled.of(outputs, "")
-    write_task("aws-type", [{"text": "the old apple", "value": 0.5}] * 40, kind="regression")
-    with pytest.raises(ConfigError, match="this study needs one label per text or word, which regression"):
+    add_task()
+    monkeypatch.setattr(labelled, "LABELLED", ("pair",))
+    with pytest.raises(ConfigError, match="this study needs one label per text or word, which classification does not"):
         Labelled.of(outputs, "aws-type")

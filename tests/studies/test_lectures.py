@@ -84,7 +84,7 @@ def test_a_rule_has_three_answers(rule, tables, answer, number):
     with pytest.raises(LookupError):
         Rule.model_validate(of).judge(tables or [TABLE])
     claim = Claim.model_validate(CLAIMS["topics"].model_dump() | {"rules": [of]})
-    entry = {"measure": claim.measure, "command": claim.command(claim.run), "commit": "0"}
+    entry = {"measure": claim.measure, "run": str(claim.run), "command": claim.command(claim.run), "commit": "0"}
     assert claim.judge(entry | {"tables": [asdict(each) for each in tables or [TABLE]]}) == (UNDECIDED, "")
 
 

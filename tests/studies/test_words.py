@@ -21,7 +21,6 @@ from components.studies.contextuality import (
     two_clusters,
     word_vectors,
 )
-from components.studies.frame import rate
 from components.studies.neighbours import parts_of_speech, same_part
 from components.tokenization.special import SPECIAL_PIECES
 from components.tokenization.word import WordTokenizer
@@ -204,9 +203,3 @@ def test_vocabularies(outputs, add_corpus):
     unknown = actual.numbers["Held-out text"][1]["unknown"]
     assert (unknown["mean"], unknown["low"], unknown["high"]) == (0, 0, pytest.approx(1 - 0.025 ** (1 / 40)))
     assert set(outputs.read) == {"tokenizer/domain-word", "tokenizer/domain-wordpiece", "corpus/domain"}
-
-
-def test_a_rate_and_its_interval():
-    actual = rate(np.array([1.0, 2.0, 3.0, 2.0]), np.array([10.0, 10.0, 10.0, 10.0]))
-    # Of parts of one size the jackknife is the standard error of the mean: 0.0816 / 2 = 0.0408, times t with 3 degrees.
-    assert actual.mean == pytest.approx(0.2) and actual.mean - actual.low == pytest.approx(3.182 * 0.0408, rel=0.01)
