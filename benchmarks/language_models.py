@@ -110,19 +110,30 @@ def probe(encoder: Any, params: Any, job: Mapping[str, Any]) -> float:
     from sklearn.pipeline import make_pipeline
     from sklearn.preprocessing import StandardScaler
 
+    from components.data.tasks.budgets import sample_rows
+    from components.data.tasks.examples import strata_of
     from components.studies.frame import Outputs
-    from components.studies.labelled import Labelled
-    from components.studies.words import layer_vectors
 
-    data = Labelled.of(Outputs(params), job["task"], LABELS)
-    sample, settings = data.sample(seed=job["seed"]), params.finetune[job["block"]]
-    dev = data.dev.take(np.arange(min(len(data.dev), MOST)))
-    x, x_dev = (
-        np.hstack(layer_vectors(encoder, split, kind=data.facts.kind, settings=settings)) for split in (sample, dev)
-    )
+    facts, train, dev = Outputs(params).examples(job["task"], "train", "dev")
+    chosen, _ = sample_rows(strata_of(train, facts.kind), LABELS, seed=job["seed"])
+    sample, settings = train.take(chosen), params.finetune[job["block"]]
+    dev = dev.take(np.arange(min(len(dev), MOST)))
+    x, x_dev = (vectors(encoder, split, kind=facts.kind, settings=settings) for split in (sample, dev))
     models = (make_pipeline(StandardScaler(), LogisticRegression(C=c, max_iter=100)) for c in (0.001, 0.01, 0.1, 1.0))
     answers = (model.fit(x, np.concatenate(sample.targets)).predict(x_dev) for model in models)
     return max(float(f1_score(np.concatenate(dev.targets), of, average="macro")) for of in answers)
+
+
+def vectors(encoder: Any, split: Any, *, kind: str, settings: Any) -> Any:
+    """Features of the embedding and of all layers: means of the hidden states of a text, over its sequences."""
+    from components.learners.task_models.kinds import find_task
+    from components.learners.task_models.model import TaskModel
+    from components.learners.task_models.predictor import Predictor
+
+    read = settings.model_copy(update={"method": "features", "layers": "all", "pooling": "mean"})
+    model = TaskModel(encoder.model, task=find_task(kind), settings=read, labels=["no", "yes"]).eval()
+    rows = [row.vectors for row in Predictor(model).read(model.encode(split.fields, encoder.tokenizer))]
+    return np.concatenate([np.concatenate(row) if model.of_units else np.mean(row, 0, keepdims=True) for row in rows])
 
 
 def main() -> None:

@@ -16,7 +16,7 @@ from components.reporting.findings import Findings
 from components.settings.loading import load_params
 from components.settings.registry import find_repository
 from components.studies.frame import Outputs
-from components.studies.lectures import PAGE, PARAMS, Claim, measured, read_claims, store, write_pages
+from components.studies.lectures import PAGE, PARAMS, Claim, measure, read_claims, write_pages
 from flows import retrain_command
 from flows.execution import run_headstart
 from flows.repository import Project
@@ -76,12 +76,11 @@ def command(
         file = params or claim.run
         print(f"{name}: {claim.command(file)}", flush=True)
         try:
-            entry, findings = measured(claim, outputs[file], params=file, done=done)
+            entry = measure(name, claims, outputs[file], params=file, output=folder, done=done)
         except HeadstartError as error:
             failed.append(name)
             print(f"{name}: not measured: {error}", flush=True)
             continue
-        store(name, entry, findings, claims, folder)
         print(f"{name}: {'; '.join(filter(None, claim.judge(entry)))}", flush=True)
     if len(failed) < len(chosen):
         print(f"page: {folder / PAGE}")

@@ -16,6 +16,7 @@ CLOCKS = {
     "os": {"times", "getloadavg"},
     "resource": {"getrusage"},
     "psutil": {"cpu_percent", "cpu_times", "getloadavg"},
+    "timeit": {"timeit", "repeat", "default_timer"},
 }
 CORES = {"cores", "cpu_count", "cpu_quota", "sched_getaffinity", "process_cpu_count", "get_num_threads"}
 

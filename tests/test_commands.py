@@ -77,7 +77,7 @@ NOT_RUN = {
     r"make faults\b.*": "takes most of an hour",
     r"headstart export artifacts/.*": "needs a finished run",
     r"headstart export --.*": "needs a champion or a trained model",
-    r"headstart study (NAME|layers|ngrams|transferability|which-source|prompts)\b(?!.* experiments/).*": "needs a run",
+    r"headstart study (NAME|layers|ngrams|transferability|prompts)\b(?!.* experiments/).*": "needs a run",
     r"headstart study .* --params experiments/.*": "needs a finished run",
     r'headstart try DIR "i am ___ excited"': "needs a bidirectional model",
     r"headstart lectures\b.*": "trains models",

@@ -68,7 +68,7 @@ def why(
 
 @app.command(add_help_option=False, context_settings={"allow_extra_args": True, "ignore_unknown_options": True})
 def study(context: typer.Context) -> None:
-    """Run a study on a finished run: `benefits`, `layers`, `which-source` ... (`headstart study` lists them)."""
+    """Run a study on a finished run: `benefits`, `layers`, `prompts` ... (`headstart study` lists them)."""
     from components.studies import command
 
     command.study(context.args)

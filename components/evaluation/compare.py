@@ -26,7 +26,7 @@ interval of its paired difference to scratch is below zero at a Bonferroni-corre
 
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from itertools import combinations, product
+from itertools import combinations, pairwise, product
 from typing import Any
 
 import numpy as np
@@ -225,7 +225,7 @@ def label_efficiency(cells: Cells, systems: Systems) -> list[Json]:
                 labels = [of.labels for of in curves[name]]
                 short = [of.scores.minus(cell.scores).interval() for of in curves[name]]
                 needs = {
-                    key: labels_needed(0.0, labels=labels, scores=[getattr(of, bound) for of in short])
+                    key: labels_needed(labels, [getattr(of, bound) for of in short])
                     for key, bound in (("mean", "mean"), ("low", "high"), ("high", "low"))
                 }
                 ratio = {key: None if value is None else value / cell.labels for key, value in needs.items()}
@@ -244,22 +244,15 @@ def training_curve(cell: Cell) -> list[dict[str, float]]:
     return [{"epoch": epoch, main: mean_of([curve[epoch] for curve in curves])} for epoch in common]
 
 
-def labels_needed(score: float, *, labels: Sequence[float], scores: Sequence[float]) -> float | None:
-    """Labels per class at which a system reaches `score`.
-
-    Args:
-        scores: its metric at each of them, interpolated linearly in log(labels).
-
-    Returns:
-        The smallest budget if the curve starts above `score`; None if the curve does not reach it.
-    """
-    if scores[0] >= score:
+def labels_needed(labels: Sequence[float], above: Sequence[float]) -> float | None:
+    """Labels per class at which a system reaches another score, interpolated linearly in log(labels). `above`: how far
+    it is above it at each of `labels`. The smallest budget if it is above there, None if it is nowhere."""
+    if above[0] >= 0:
         return float(labels[0])
-    for index in range(1, len(labels)):
-        if scores[index] >= score:
-            fraction = (score - scores[index - 1]) / (scores[index] - scores[index - 1])
-            low, high = np.log(labels[index - 1]), np.log(labels[index])
-            return float(np.exp(low + fraction * (high - low)))
+    for (before, less), (after, more) in pairwise(zip(labels, above, strict=True)):
+        if more >= 0:
+            low, high = np.log(before), np.log(after)
+            return float(np.exp(low - less / (more - less) * (high - low)))
     return None
 
 

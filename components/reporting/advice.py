@@ -12,6 +12,7 @@ from components.data.scoring.intervals import inseparable_pairs
 from components.data.tasks.kinds import find_kind
 from components.registry.decide import Decision
 from components.settings.section import BASELINE
+from components.settings.systems import System
 from components.settings.tasks import LABELLED, budget_name
 
 #: The content of evaluation.json, or a part of it.
@@ -20,8 +21,6 @@ Evaluation = Mapping[str, Any]
 GAIN = 0.01
 #: Factor of the largest label budget to the next one that is advised.
 MORE = 4
-#: Number of rows and share of a class from which a confusion is named.
-CONFUSED, SHARE = 5, 0.15
 
 
 @dataclass(frozen=True)
@@ -68,8 +67,8 @@ def advice(task: str, evaluation: Evaluation, *, system: str = "", flags: str = 
     system = system or evaluation["best"].get(str(evaluation["budgets"][-1]), "")
     steps = [
         _labels(task, evaluation, cells, flags),
-        _transfer(evaluation, flags),
-        _confusion(task, evaluation, cells, flags),
+        _transfer(evaluation),
+        _confusion(task, evaluation, flags),
         _cut(evaluation, system),
     ]
     return [each for each in steps if each is not None]
@@ -79,11 +78,8 @@ def _cut(evaluation: Evaluation, system: str) -> Advice | None:
     """Whether a system reads the texts to their end."""
     if not (share := evaluation.get("cut", {}).get(system)):
         return None
-    family = next(
-        (each.get("family", "FAMILY") for each in evaluation["systems"] if each["system"] == system), "FAMILY"
-    )
     text = f"{system} does not read {share:.1%} of the texts to their end. Read them in parts."
-    return Advice(text, line=f"finetune: {{{family}: {{max_length: 2000, chunk: 64}}}}")
+    return Advice(text, line=f"finetune: {{{System.named(system).family}: {{max_length: 2000, chunk: 64}}}}")
 
 
 def _labels(task: str, evaluation: Evaluation, cells: Sequence[Evaluation], flags: str) -> Advice | None:
@@ -114,39 +110,28 @@ def labels_used(evaluation: Evaluation) -> int:
     return max((each["artifact"]["labels"] for each in evaluation.get("systems", []) if "artifact" in each), default=0)
 
 
-def _transfer(evaluation: Evaluation, flags: str) -> Advice | None:
+def _transfer(evaluation: Evaluation) -> Advice | None:
     stored = [system for system in evaluation["systems"] if "artifact" in system]
     best = max(stored, key=lambda system: system["artifact"]["scores"][evaluation["main"]]["mean"], default=None)
     if best is None or best.get("family") != BASELINE:
         return None
-    text = f"The best system, {best['system']}, has no language model. "
-    if any(system.get("family") != BASELINE for system in evaluation["systems"]):
-        text += "Another encoder, or more text of the domain, may help."
-        return Advice(text, f"headstart study which-source{flags}")
-    text += "A published encoder may help: headstart init FILE --start NAME --overwrite, then headstart fit."
-    return Advice(text, step("starts"))
-
-
-def _confusion(task: str, evaluation: Evaluation, cells: Sequence[Evaluation], flags: str) -> Advice | None:
-    """The most frequent confusion of the best system with the most labels, over all seeds, if it is frequent."""
-    matrix = cells[-1].get("confusion") if cells else None
-    if not matrix:
-        return None
-    count, true, predicted = max(
-        (count, row, column)
-        for row, counts in enumerate(matrix)
-        for column, count in enumerate(counts)
-        if row != column
-    )
-    rows = sum(matrix[true])
-    if count < CONFUSED or count < SHARE * rows:
-        return None
-    names = {"true": evaluation["labels"][true], "predicted": evaluation["labels"][predicted]}
     return Advice(
-        f"Look at {names['true']}: {int(count)} of {int(rows)} predictions for its rows are {names['predicted']}. More "
-        "labels of both classes, or a clearer definition, may help.",
+        f"The best system, {best['system']}, has no language model. A published encoder, or more text of the domain, "
+        "may help: headstart init FILE --start NAME --overwrite, then headstart fit.",
+        step("starts"),
+    )
+
+
+def _confusion(task: str, evaluation: Evaluation, flags: str) -> Advice | None:
+    """The pair of labels that is told apart worst, if one is shown not to be told apart."""
+    if not (pairs := not_told_apart(evaluation)):
+        return None
+    first, second, rate = max(pairs, key=lambda pair: pair[2])
+    return Advice(
+        f"Look at {first} and {second}: {rate:.0%} of their test rows are answered with the other one. More labels of "
+        "both classes, or a clearer definition, may help.",
         f"{step('ui')}{flags}",
-        f"/errors?{urlencode({'task': task} | names)}#rows",
+        f"/errors?{urlencode({'task': task, 'true': first, 'predicted': second})}#rows",
     )
 
 

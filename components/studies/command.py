@@ -6,19 +6,12 @@ import pkgutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
+from typing import Annotated, Any, get_type_hints
 
 import typer
-from rich import box
-from rich.console import Console
-from rich.markup import escape
-from rich.table import Table
 
 from components.core.errors import ConfigError, HeadstartError, nearest
 from components.settings.loading import load_params
-
-if TYPE_CHECKING:  # the help of a command needs no numpy
-    from components.reporting.findings import Findings
 
 
 @dataclass(frozen=True)
@@ -46,18 +39,9 @@ class Study:
         function: Callable[..., Any] = pkgutil.resolve_name(f"components.studies.{self.function}")
         return function
 
-    def findings(self, outputs: Any, **options: Any) -> "Findings":
-        """What the study finds in the outputs of a run (`components.studies.frame.Outputs`)."""
-        outputs.notes = []
-        parts = list(self.measure(outputs, **options))
-        result: Findings = outputs.findings(self.name, self.question, parts, notes=[*self.text, *outputs.notes])
-        return result
-
 
 _TABLE = json.loads(Path(__file__).with_name("studies.json").read_text(encoding="utf-8"))
 STUDIES = {name: Study(name, **of) for name, of in _TABLE["studies"].items()}
-#: Minimum width of tables; a log has no fixed width.
-WIDTH = 160
 
 
 def study(arguments: Sequence[str]) -> None:
@@ -85,21 +69,25 @@ def _command(study: Study) -> Callable[..., None]:
     """A function with the signature of a study, and `--params` in place of the outputs."""
 
     def command(*, params: Path, **options: Any) -> None:
+        from pandas import DataFrame
+
         from components.pipeline.running import run_stage
         from components.reporting import findings
-        from components.studies.frame import Outputs
+        from components.studies.frame import Outputs, find
 
         settings = load_params(params)
         outputs = Outputs(settings)
-        result = study.findings(outputs, **options)
+        result = find(study, outputs, **options)
         directory = findings.write(outputs.out, study.name, result, options=options, inputs=outputs.read)
         for sentence in (*result.chapter.lead, *result.chapter.text):
             print(sentence)
         for part in result.chapter.tables:
-            table = Table(*part.columns, box=box.SIMPLE_HEAD, title=part.title or None, title_justify="left")
-            for row in part.rows:
-                table.add_row(*map(escape, row))
-            Console(width=max(WIDTH, 18 * len(part.columns))).print(table)
+            print(
+                "",
+                *filter(None, [part.title]),
+                DataFrame(part.rows, columns=part.columns).to_string(index=False),
+                sep="\n",
+            )
         print(f"numbers and figures: {directory}")
         if not outputs.exists("report"):
             print(f"report: run `headstart stage report --params {params}` to add this study")

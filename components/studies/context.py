@@ -10,10 +10,10 @@ Shape suffixes: P positions, C contexts, K predicted pieces per pass, S passes.
 """
 
 import math
-import time
 from collections import defaultdict
 from collections.abc import Iterator
 from itertools import permutations
+from timeit import timeit
 
 import numpy as np
 import torch
@@ -26,7 +26,7 @@ from components.models.base import LanguageModel
 from components.models.encoder import Encoder, count_parameters
 from components.models.transformer_xl import TransformerXL
 from components.serving.likelihood import Gap, causal_log_probs
-from components.studies.frame import CAUSAL, Outputs, Parts, Row, Rows, Sheet, is_causal, over, rate
+from components.studies.frame import CAUSAL, STAGE_OF, Outputs, Parts, Row, Rows, Sheet, is_causal, mean_of, over
 from components.studies.kneser_ney import log_probs
 from components.tokenization.special import MASK, PAD, START
 from components.tokenization.store import TokenStore
@@ -55,18 +55,19 @@ def context_losses(
     reach = longest if model.max_tokens is None else min(longest, model.max_tokens, window) // step * step
     if reach < step:
         raise ConfigError(f"--step {step} exceeds the model's {model.max_tokens} positions or its window of {window}")
-    steps, places = reach // step, range(step, reach + 1, step)
+    places = range(step, reach + 1, step)
     starts = np.unique(ends[:, None] - places)
     gaps = [Gap(store.span(at, reach + 1).tolist(), places) for at in starts.tolist()]
     losses_SK = -np.asarray(causal_log_probs(model, gaps))
-    used = np.minimum(np.arange(longest // step), steps - 1)[:, None]
+    used = np.minimum(np.arange(longest // step), len(places) - 1)[:, None]
     losses_CP: Floats = losses_SK[np.searchsorted(starts, ends - step * (used + 1)), used]
     return losses_CP
 
 
 def gain(before_P: Floats, after_P: Floats) -> Interval:
     """The mean decrease of the loss from one context to another, with its interval over the segments of the text."""
-    return rate(*np.asarray([(part.sum(), len(part)) for part in np.array_split(before_P - after_P, SEGMENTS)]).T)
+    segments = np.arange(len(before_P)) * SEGMENTS // len(before_P)
+    return mean_of(before_P - after_P, segments, within=(-math.inf, math.inf))
 
 
 #: Name of the tokens, their held-out text, positions in it, and name of a model -> the model, and its losses (C, P).
@@ -83,19 +84,15 @@ def groups(outputs: Outputs, encoder: str, *, longest: int, step: int, positions
         members[tokens][name] = loaded, made.training.window
     for tokens, of in members.items():
         heldout = TokenStore(outputs.of("tokens", tokens), "heldout")
-        for name, (loaded, _) in of.items():
+        ends, losses = ends_in(heldout, longest=longest, step=step, positions=positions), dict[str, Floats]()
+        for name, (loaded, window) in of.items():
             if loaded.tokenizer.fingerprint() != heldout.tokenizer_fingerprint:
                 raise ConfigError(
                     f"{name}: has another vocabulary than the tokens in {heldout.directory} (it may be imported); name "
                     "another encoder with --encoder"
                 )
-        ends = ends_in(heldout, longest=longest, step=step, positions=positions)
-        models = {name: loaded.model.eval() for name, (loaded, _) in of.items()}
-        losses = {
-            name: context_losses(models[name], heldout, ends, longest=longest, step=step, window=window)
-            for name, (_, window) in of.items()
-        }
-        yield tokens, heldout, ends, models, losses
+            losses[name] = context_losses(loaded.model, heldout, ends, longest=longest, step=step, window=window)
+        yield tokens, heldout, ends, {name: loaded.model for name, (loaded, _) in of.items()}, losses
 
 
 def ends_in(store: TokenStore, *, longest: int, step: int, positions: int) -> Ints:
@@ -130,17 +127,11 @@ def cost(model: LanguageModel, store: TokenStore, *, context: int) -> Row:
         model.set_memory(context)
     # A few windows are enough to time one.
     windows = range(0, TIMED, 16)
+    _, state = model.predict(text[:, :context])
     for _ in range(REPEATS):
-        began = time.perf_counter()
-        for start in windows:
-            model.predict(text[:, start : start + context])
-        anew, carried = (time.perf_counter() - began) / len(windows) * 1000, math.inf
-        if carries:
-            _, state = model.predict(text[:, :context])
-            began = time.perf_counter()
-            model.predict(text[:, context:], state)
-            carried = (time.perf_counter() - began) / TIMED * 1000
-        times.append((carried, anew))
+        anew = timeit(lambda: [model.predict(text[:, at : at + context]) for at in windows], number=1) / len(windows)
+        carried = timeit(lambda: model.predict(text[:, context:], state), number=1) / TIMED if carries else math.inf
+        times.append((carried * 1000, anew * 1000))
     fastest, recomputed = map(min, zip(*times, strict=True))
     shown = {"ms, carried state": fastest if carries else None, "ms, recomputed": recomputed}
     return {"context": context} | shown | {"ratio": over([anew / of for of, anew in times]) if carries else None}
@@ -201,14 +192,13 @@ def ngrams(
         text, vocabulary = heldout.span(0, heldout.tokens), heldout.vocab_size - len(NEVER)
         for name, losses_CP in losses.items():
             block, start = outputs.split_name(name)
-            stage = "adapt" if start == "adapted" else "pretrain"
+            stage = STAGE_OF[start]
             metrics = read_json(outputs.out / "metrics" / stage / f"{block}.json", made_by=f"the stage {stage}")
             counted = min(pieces, int(metrics.get("tokens") or pieces), train.tokens)
-            row: Row = {"encoder": name, "vocabulary": tokens, "parameters": count_parameters(models[name])}
             learned, lengths = train.span(0, counted), range(1, order + 1)
             shorter = [-log_probs(text, learned=learned, order=n, vocabulary=vocabulary)[ends] for n in lengths]
-            both = losses_CP[-1], shorter[-1]
-            row |= {"n": order, "read": counted}
+            both, parameters = (losses_CP[-1], shorter[-1]), count_parameters(models[name])
+            row: Row = {"encoder": name, "vocabulary": tokens, "parameters": parameters, "n": order, "read": counted}
             for column, nats in zip(FORMS, both, strict=True):
                 row[column] = perplexity_of(float(nats.mean()), len(nats), heldout).perplexity_per_word
             rows.append(row | {MINUS: gain(*both)})

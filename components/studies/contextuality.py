@@ -3,47 +3,114 @@
 contextuality    per layer of an encoder, the self-similarity of a word: the mean over pairs of its occurrences of
                  cos(x_i, x_j). In an anisotropic space all vectors are similar. The measure is therefore adjusted by
                  the mean cosine of two randomly sampled words (the anisotropy).
-                 The senses of a word: its occurrences in two clusters; and pseudo-words (Schuetze 1998), which need no
-                 labels: in the sentences of two words both are replaced by the first of them, the vectors at these
-                 places are divided by 2-means, and the purity of the clusters is compared with that of a random
-                 assignment.
+                 Senses: pseudo-words (Schuetze 1998) need no labels. In the sentences of two words both are replaced by
+                 the first of them, the vectors at these places are divided by 2-means, and the purity of the clusters
+                 is compared with that of a random assignment.
 word_order       a logistic regression on the mean of a layer's word vectors tells a sentence from the same words in a
                  random order. For static vectors half of the answers are right.
 
-Shape suffixes: M words of all sentences, N occurrences or sentences, D width.
+A sentence is a list of words as they are written between spaces, with the marks beside them (in Thai, as its dictionary
+separates them). Shape suffixes: M words of all sentences or vectors of all rows, N occurrences or sentences, D width.
 """
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import chain, pairwise
 from pathlib import Path
+from typing import TypeVar
 
 import numpy as np
+import regex
 from numpy.typing import NDArray
 from sklearn.cluster import KMeans
 from sklearn.linear_model import LogisticRegression
-from sklearn.metrics import silhouette_score
 from sklearn.metrics.cluster import contingency_matrix
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler, normalize
 
 from components.core.errors import DataError
+from components.data.formats.corpus import read_documents, shards
+from components.data.formats.words import words_of
+from components.data.segmenters import SEGMENTERS, Segmentation
+from components.learners.task_models.kinds import find_task
+from components.learners.task_models.model import TaskModel
+from components.learners.task_models.predictor import Predictor
 from components.models.encoder import Encoder
+from components.settings.finetune import FinetuneSettings
+from components.settings.training import Training
 from components.studies.frame import Corpus, Outputs, Parts, Row, Rows, Sheet, over
-from components.studies.words import Floats, Sentence, evenly, of_letters, plain, sample, search, word_vectors
+from components.tokenization.store import measure
+from components.tokenization.tokenize import sentence_starts
 
+#: Minimum and maximum number of words of a sentence; longer ones are usually lists or tables.
+LEAST_WORDS, MOST_WORDS = 5, 60
 #: Minimum number of sentences with a measured word (5 in Ethayarajh 2019), maximum number of them that are used, number
 #: of words, and number of randomly sampled occurrences for the anisotropy.
 LEAST, MOST, WORDS, RANDOM = 5, 50, 400, 1000
-#: Minimum and maximum number of occurrences of the word with two senses, and number of examples of each.
-OCCURRENCES, SEARCHED, EXAMPLES = 10, 200, 3
 #: Number of pseudo-words, and of random assignments to their clusters.
 PSEUDO, ASSIGNED = 20, 100
 #: Inverse strength of the regression's penalty; share of the sentences whose answers are counted.
 C, TESTED = 0.01, 0.5
+#: How sentences are read; the other settings of fine-tuning do not apply.
+READING = FinetuneSettings(training=Training(rate=1.0, batch_size=1), max_length=256).model_copy(
+    update={"method": "features", "layers": "all", "pooling": "mean"}
+)
+_MARKS = regex.compile(r"^[^\p{L}\p{M}\p{N}]+|[^\p{L}\p{M}\p{N}]+$")
+_LETTERS = regex.compile(r"[\p{L}\p{M}]*\p{L}[\p{L}\p{M}]*")
 
+Floats = NDArray[np.floating]
 Ints = NDArray[np.int64]
+Sentence = list[str]
 #: (number of the sentence, index of the word in it)
 Position = tuple[int, int]
+Item = TypeVar("Item")
+
+
+def plain(word: str) -> str:
+    """A word without the marks beside it, case-folded; empty for marks alone."""
+    return str(_MARKS.sub("", word)).casefold()
+
+
+def of_letters(word: str) -> bool:
+    """Whether a word consists of letters and combining marks, which are common in Thai or Hindi."""
+    return _LETTERS.fullmatch(word) is not None
+
+
+def sentences_of(text: str, segmentation: Segmentation) -> Iterator[Sentence]:
+    """The sentences of a document with an allowed number of words, in order."""
+    thai = segmentation.choose(text) is SEGMENTERS["thai"]
+    for start, end in pairwise([*sentence_starts(text, thai=thai), len(text)]):
+        part = text[start:end]
+        words = [part[slice(*span)] for span in words_of(part, segmentation, marks="joined")]
+        if LEAST_WORDS <= sum(map(bool, map(plain, words))) <= MOST_WORDS:
+            yield words
+
+
+def sample(corpus: Path, segmentation: Segmentation, *, count: int) -> list[Sentence]:
+    """At most `count` sentences of different documents, evenly spread over the corpus."""
+    # Twice as many documents, because some have no such sentence.
+    documents = evenly(range(sum(measure(shard).documents for shard in shards(corpus))), 2 * count)
+    chosen, texts = set(documents), enumerate(read_documents(corpus))
+    firsts = (next(sentences_of(text, segmentation), []) for number, text in texts if number in chosen)
+    if not (sampled := [*filter(None, firsts)]):
+        raise DataError(f"{corpus}: contains no sentence of {LEAST_WORDS} to {MOST_WORDS} words")
+    return evenly(sampled, count)
+
+
+def evenly(items: Sequence[Item], count: int) -> list[Item]:
+    """At most `count` items, evenly spaced, in order."""
+    count = min(count, len(items))
+    return [items[number * len(items) // count] for number in range(count)]
+
+
+def word_vectors(encoder: Encoder, sentences: Sequence[Sentence]) -> tuple[list[Floats], Ints]:
+    """(M, D_l) float32 vectors of all words in the embedding and each layer, lowest first (`unit_states`), and the
+    number of the first word of each sentence. Sentences beyond the model's positions are read in windows."""
+    model = TaskModel(encoder.model, task=find_task("tagging"), settings=READING, labels=["no", "yes"]).eval()
+    read = Predictor(model).read(model.encode([*map(tuple, sentences)], encoder.tokenizer))
+    joined = np.concatenate([*chain(*(row.vectors for row in read))])
+    vectors = np.split(joined, np.cumsum(model.features.widths)[:-1], axis=1)
+    return vectors, np.cumsum([0, *map(len, sentences)])[:-1]
 
 
 def likeness(vectors_ND: Floats) -> Floats:
@@ -68,11 +135,9 @@ def positions_of_words(sentences: Sequence[Sentence], rng: np.random.Generator) 
     return {names[at]: evenly([*positions[names[at]].items()], MOST) for at in kept}
 
 
-def contextuality(
-    outputs: Outputs, *, encoder: str = "", word: str = "", corpus: Corpus = "domain", sentences: int = 1500
-) -> Parts:
-    """The measures for each layer of one or several encoders, and the senses of pseudo-words and of a word."""
-    layers, moved, merged, senses = Rows(), Rows(), Rows(), Rows()
+def contextuality(outputs: Outputs, *, encoder: str = "", corpus: Corpus = "domain", sentences: int = 1500) -> Parts:
+    """The measures for each layer of one or several encoders, and the senses of pseudo-words."""
+    layers, moved, merged = Rows(), Rows(), Rows()
     directory = outputs.of("corpus", corpus)
     for name, loaded in outputs.encoders(encoder).items():
         read, rng = sample(directory, loaded.tokenizer.segmentation, count=sentences), np.random.default_rng(0)
@@ -89,32 +154,18 @@ def contextuality(
         change = {key: over(values[-1][key] - first) for key, first in values[0].items()}
         moved.append(named | {"layers": len(values) - 1} | change)
         merged.append(named | pseudo_words(loaded, read, positions))
-        senses += [named | of for of in senses_of(loaded, directory, word)] if word else []
     yield Sheet(layers, "By layer; 0 is the embedding", value="anisotropy", x="layer")
     adjusted = "self-similarity, adjusted"
     yield Sheet(moved, "Change from the embedding to the last layer", value=adjusted, reference=0.0)
     yield Sheet(merged, "Pseudo-words: purity of two clusters in the last layer", value="gain", reference=0.0)
-    yield Sheet(senses, f"Sentences with {word!r} nearest to the centre of each cluster")
 
 
-def two_senses(vectors_ND: Floats) -> tuple[Ints, float]:
-    """2-means on the normalised vectors.
-
-    Returns:
-        (N,) cluster of each occurrence, 0 for the larger one; and the silhouette, 1 for clearly separated clusters.
-    """
+def two_clusters(vectors_ND: Floats) -> Ints:
+    """(N,) cluster of each vector by 2-means on the normalised vectors; equal vectors are one cluster."""
     directions_ND = normalize(vectors_ND)
     if len(np.unique(directions_ND.round(5), axis=0)) < 2:
-        return np.zeros(len(vectors_ND), dtype=np.int64), 0.0
-    clusters_N = KMeans(2, n_init=5, random_state=0).fit_predict(directions_ND).astype(np.int64)
-    return clusters_N ^ (clusters_N.mean() > 0.5), float(silhouette_score(directions_ND, clusters_N))
-
-
-def last_vectors(encoder: Encoder, places: Sequence[tuple[Sentence, int]]) -> Floats:
-    """(N, D) vectors of the last layer at the places (sentence, word)."""
-    layers, starts = word_vectors(encoder, [sentence for sentence, _ in places])
-    last: Floats = layers[-1][starts + [index for _, index in places]]
-    return last
+        return np.zeros(len(vectors_ND), dtype=np.int64)
+    return KMeans(2, n_init=5, random_state=0).fit_predict(directions_ND).astype(np.int64)
 
 
 def purity(clusters_N: Ints, words_N: Ints) -> float:
@@ -130,29 +181,13 @@ def pseudo_words(encoder: Encoder, sentences: Sequence[Sentence], words: Mapping
     for first, second in zip(by_count[::2], by_count[1::2], strict=False):
         words_N, at = np.repeat([0, 1], [len(words[first]), len(words[second])]), [*words[first], *words[second]]
         written = [[*sentences[number][:index], first, *sentences[number][index + 1 :]] for number, index in at]
-        clusters_N, _ = two_senses(last_vectors(encoder, [*zip(written, (index for _, index in at), strict=True)]))
+        layers, starts = word_vectors(encoder, written)
+        clusters_N = two_clusters(layers[-1][starts + [index for _, index in at]])
         chance = np.mean([purity(clusters_N, rng.permutation(words_N)) for _ in range(ASSIGNED)])
         pairs.append((purity(clusters_N, words_N), float(chance)))
     means = np.mean(pairs, 0).tolist() if pairs else [None, None]
     gain = over([of - chance for of, chance in pairs]) if pairs[1:] else None
     return {"pseudo-words": len(pairs), "purity": means[0], "chance": means[1], "gain": gain}
-
-
-def senses_of(encoder: Encoder, corpus: Path, word: str) -> Rows:
-    """Rows of examples of the occurrences of a word in the last layer, in two clusters."""
-    occurrences, rows = search(corpus, encoder.tokenizer.segmentation, word, count=SEARCHED), Rows()
-    if len(occurrences) < OCCURRENCES:
-        raise DataError(f"{word!r}: occurs {len(occurrences)} times in the corpus; at least {OCCURRENCES} are needed")
-    directions_ND = normalize(last_vectors(encoder, occurrences))
-    clusters_N, silhouette = two_senses(directions_ND)
-    for cluster in np.unique(clusters_N):
-        members = np.flatnonzero(clusters_N == cluster)
-        nearest = members[np.argsort(-(directions_ND[members] @ directions_ND[members].mean(0)), kind="stable")]
-        for sentence, index in (occurrences[row] for row in nearest[:EXAMPLES]):
-            shown = " ".join([*sentence[max(0, index - 8) : index], f"[{sentence[index]}]", *sentence[index + 1 :][:8]])
-            label = f"{'AB'[cluster]} ({len(members)})"
-            rows.append({"silhouette": silhouette, "cluster": label, "sentence": shown})
-    return rows
 
 
 def word_order(

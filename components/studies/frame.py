@@ -5,6 +5,7 @@ import math
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from itertools import chain
 from pathlib import Path
 from typing import Any, Literal
 
@@ -14,6 +15,7 @@ from numpy.typing import ArrayLike, NDArray
 from components.core.artifacts import MANIFEST, read_json, read_manifest
 from components.core.errors import ArtifactError, ConfigError, nearest
 from components.data.scoring.intervals import CONFIDENCE, Interval, interval
+from components.data.tasks.examples import read_facts, read_split
 from components.models import family as family_named
 from components.models.encoder import Encoder, load_encoder
 from components.reporting import figures
@@ -21,7 +23,6 @@ from components.reporting.figures import Line
 from components.reporting.findings import Chapter, Drawing, Findings, Table, cell, interval_of
 from components.settings.finetune import FinetuneSettings
 from components.settings.params import Params
-from components.settings.systems import System
 
 #: Corpus of a run.
 Corpus = Literal["domain", "general"]
@@ -102,7 +103,7 @@ class Sheet:
             for row, _, of in self.named():
                 points[next(iter(row.values()))].append({self.x: float(row[self.x])} | asdict(of))
             lines = {name: Line.of(of, self.x) for name, of in points.items()}
-            svg = figures.lines(lines, x_label=self.x, y_label=self.value, ticks=True, logarithmic=self.logarithmic)
+            svg = figures.lines(lines, x_label=self.x, y_label=self.value, ticks=True)
             return [Drawing(svg, f"{self.about}, by {self.x}.")]
         least = sorted(self.named(), key=lambda of: of[2].mean)[:PLOTTED]
         if not (drawn := {name: of for _, name, of in least if of.low < math.inf}):
@@ -128,6 +129,14 @@ def rate(above_P: NDArray[Any], below_P: NDArray[Any], **bounds: Any) -> Interva
     return interval(ratios[:1], ratios[None, 1:], below_P, confidence=CONFIDENCE, **bounds)
 
 
+def mean_of(
+    values_N: NDArray[Any], clusters: NDArray[Any] | None = None, *, within: tuple[float, float] = (0.0, 1.0)
+) -> Interval:
+    """The mean of N values, with its interval over items (`clusters`: of them). `within`: least and largest value."""
+    groups = np.arange(len(values_N)) if clusters is None else clusters
+    return rate(np.bincount(groups, values_N), np.bincount(groups), within=within)
+
+
 def is_causal(encoder: Encoder) -> bool:
     """Whether it is a forward causal language model; a backward model predicts the previous piece."""
     return family_named(encoder.family).objective == "causal" and not encoder.model.backward
@@ -147,20 +156,6 @@ class Outputs:
     def out(self) -> Path:
         """The output folder, `params.run.out`."""
         return Path(self.params.run.out)
-
-    def findings(self, name: str, title: str, parts: Sequence[Part], *, notes: Sequence[str]) -> Findings:
-        """The chapter of a study with this title, and the values of its tables by their titles; empty ones are left
-        out."""
-        sheets = [part for part in parts if isinstance(part, Sheet) and part.rows]
-        lead = [sentence for sheet in sheets for sentence in sheet.lead()]
-        drawings = [part for part in parts if isinstance(part, Drawing)]
-        drawings += [drawing for sheet in sheets for drawing in sheet.drawing()]
-        tables = [Table.of(sheet.rows, sheet.title, sheet.forms) for sheet in sheets]
-        numbers = json.dumps({sheet.title or name: list(sheet.rows) for sheet in sheets}, default=asdict)
-        # JSON has no infinity; NaN is refused when it is written.
-        plain = json.loads(numbers, parse_constant=lambda name: math.nan if name == "NaN" else None)
-        text = [*(part for part in parts if isinstance(part, str)), *notes]
-        return Findings(Chapter(title, lead, text, tables, drawings), plain)
 
     def exists(self, *parts: str) -> bool:
         return (self.out.joinpath(*parts) / MANIFEST).is_file()
@@ -183,6 +178,11 @@ class Outputs:
             raise ConfigError(f"--task: unknown task {name!r}{nearest(name, self.params.data.tasks)}")
         return name or self.params.run.tasks[0]
 
+    def examples(self, task: str, *splits: str) -> tuple[Any, ...]:
+        """The facts and the splits of a task; the first of run.tasks if `task` is empty."""
+        directory = self.of("examples", self.task(task))
+        return read_facts(directory), *(read_split(directory, split) for split in splits)
+
     def evaluations(self, name: str, part: str, *, needs: str) -> dict[str, dict[str, Any]]:
         """Task -> content of evaluation.json, of the named task or of all of run.tasks.
 
@@ -197,36 +197,21 @@ class Outputs:
         return content
 
     def split_name(self, encoder: str) -> tuple[str, str]:
-        """`bert-adapted` or `bert/adapted` -> (`bert`, `adapted`); `bert` -> its adapted or else pretrained encoder;
-        `bert-adapted-after-sst2` -> (`bert`, `adapted-after-sst2`), fine-tuned on an intermediate task."""
-        before, after, source = encoder.partition("-after-")
-        if after and source in self.params.intermediate_tasks:
-            block, start = self.split_name(before)
-            return block, System(block, start, "after", source).variant
+        """`bert-adapted` or `bert/adapted` -> (`bert`, `adapted`); `bert` -> its adapted or else pretrained encoder."""
         blocks = [*self.params.pretrain, *self.params.static]
         names = {f"{block}-{start}": (block, start) for block in blocks for start in STAGE_OF}
         if (name := encoder.replace("/", "-")) in names:
             return names[name]
         if encoder not in blocks:
             raise ConfigError(f"--encoder: unknown encoder {encoder!r}{nearest(encoder, names)}")
-        for start in ("adapted", "pretrained"):
-            if self.exists("encoder", encoder, start):
-                return encoder, start
-        raise ArtifactError(
-            f"{self.out / 'encoder' / encoder}: has no trained encoder; run "
-            f"`headstart stage pretrain --item {encoder}` (or `headstart retrain`) first"
-        )
+        return encoder, "adapted" if self.exists("encoder", encoder, "adapted") else "pretrained"
 
     def encoder(self, name: str, start: str) -> Encoder:
         return load_encoder(self.encoder_directory(name, start))
 
     def encoder_directory(self, name: str, start: str) -> Path:
         """The directory of the encoder of a block and a start."""
-        stage = f"static --item {name}-{start}"
-        if (system := System.of(name, start)).way:
-            stage = f"intermediate --item {system.group}-{name}-{system.start}"
-        elif name in self.params.pretrain:
-            stage = f"{STAGE_OF[start]} --item {name}"
+        stage = f"{STAGE_OF[start]} --item {name}" if name in self.params.pretrain else f"static --item {name}-{start}"
         return self.directory("encoder", name, start, stage=stage)
 
     def finetuning(self, block: str) -> FinetuneSettings:
@@ -248,3 +233,22 @@ class Outputs:
             raise ConfigError(f"{encoder or ', '.join(self.params.run.families)}: {needs}")
         self.notes = [f"{name} is left out: {needs}." for name in loaded if name not in suitable]
         return suitable
+
+
+def find(study: Any, outputs: Outputs, **options: Any) -> Findings:
+    """What a study (`components.studies.command.Study`, which imports this module) finds in the outputs of a run: its
+    chapter, and the values of its tables by their titles; empty ones are left out."""
+    outputs.notes = []
+    parts = list(study.measure(outputs, **options))
+    sheets = [part for part in parts if isinstance(part, Sheet) and part.rows]
+    drawings = [part for part in parts if isinstance(part, Drawing)]
+    chapter = Chapter(
+        study.question,
+        [*chain(*(sheet.lead() for sheet in sheets))],
+        [*(part for part in parts if isinstance(part, str)), *study.text, *outputs.notes],
+        [Table.of(sheet.rows, sheet.title, sheet.forms) for sheet in sheets],
+        [*drawings, *chain(*(sheet.drawing() for sheet in sheets))],
+    )
+    numbers = json.dumps({sheet.title or study.name: list(sheet.rows) for sheet in sheets}, default=asdict)
+    # JSON has no infinity; NaN is refused when it is written.
+    return Findings(chapter, json.loads(numbers, parse_constant=lambda name: math.nan if name == "NaN" else None))

@@ -30,7 +30,7 @@ from components.data.scoring.intervals import Interval
 from components.reporting.findings import Findings, Table
 from components.settings.section import Section
 from components.studies.command import STUDIES
-from components.studies.frame import Outputs, cell
+from components.studies.frame import Outputs, cell, find
 
 PAGE = "lectures.md"
 FILE = Path("lectures", "lectures.json")
@@ -168,11 +168,10 @@ class Claim(Section):
     def judge(self, entry: Entry | None) -> tuple[str, str]:
         """The answer and the number that decides it. Nothing is judged that was measured otherwise (another measure,
         study, options or run of the claim), or by a commit with changes."""
-        params = shlex.split(entry["command"])[-1] if entry else ""
-        same = {"measure": self.measure, "run": str(self.run), "command": self.command(Path(params))}
-        if entry is None or not ({"run": params} | dict(entry)).items() >= same.items():
+        if entry is None or (entry["commit"] or "-dirty").endswith("-dirty"):
             return UNMEASURED, ""
-        if (entry["commit"] or "-dirty").endswith("-dirty"):
+        command = self.command(Path(shlex.split(entry["command"])[-1]))
+        if (self.measure, str(self.run), command) != (entry["measure"], entry["run"], entry["command"]):
             return UNMEASURED, ""
         tables = [Table(**table) for table in entry["tables"]]
         try:
@@ -198,18 +197,19 @@ def read_claims(root: Path = Path()) -> dict[str, Claim]:
     return {name: Claim.model_validate(claim) for name, claim in content.items()}
 
 
-def measured(
-    claim: Claim, outputs: Outputs, *, params: Path, done: dict[str, Findings]
-) -> tuple[dict[str, Any], Findings]:
-    """Run the study of a claim; returns the claim's entry of lectures.json, and the findings.
+def measure(
+    name: str, claims: Mapping[str, Claim], outputs: Outputs, *, params: Path, output: Path, done: dict[str, Findings]
+) -> Entry:
+    """Run the study of a claim, add or replace its entry in lectures.json, with its figure, and write the page again.
+    Returns the entry.
 
     Args:
         done: command -> findings of studies that need not run again; this claim's is added.
     """
-    began, run = time.perf_counter(), claim.command(params)
-    if run not in done:
-        done[run] = STUDIES[claim.study].findings(outputs, **claim.options_on(params))
-    chapter = done[run].chapter
+    claim, began = claims[name], time.perf_counter()
+    if (run := claim.command(params)) not in done:
+        done[run] = find(STUDIES[claim.study], outputs, **claim.options_on(params))
+    chapter, folder = done[run].chapter, (output / FILE).parent
     entry = {
         "measure": claim.measure,
         "command": run,
@@ -221,17 +221,13 @@ def measured(
         "processor": processor_name(Path("/proc/cpuinfo")),
         "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
     }
-    return entry, done[run]
-
-
-def store(name: str, entry: Entry, findings: Findings, claims: Mapping[str, Claim], output: Path) -> None:
-    """Add or replace the entry of a claim in lectures.json with its figure, and write the page again."""
-    (folder := (output / FILE).parent).mkdir(parents=True, exist_ok=True)
-    for drawing in findings.chapter.figures[:1]:
+    folder.mkdir(parents=True, exist_ok=True)
+    for drawing in chapter.figures[:1]:
         write_atomic(folder / f"{name}-1.svg", drawing.svg + "\n")
-    entries = _entries(output) | {name: dict(entry)}
+    entries = _entries(output) | {name: entry}
     write_json(output / FILE, {of: entries[of] for of in claims if of in entries})
     write_pages(claims, output)
+    return entry
 
 
 def _entries(output: Path) -> dict[str, Any]:

@@ -7,13 +7,12 @@ from itertools import chain
 import numpy as np
 
 from components.core.errors import ConfigError, DataError
-from components.data.tasks.examples import read_facts, read_split
 from components.models.encoder import Encoder
 from components.models.static import StaticVectors
 from components.serving.generation import nearest_words
 from components.settings.tasks import has
+from components.studies.contextuality import of_letters
 from components.studies.frame import Outputs, Parts, Row, Rows, Sheet, over
-from components.studies.words import of_letters
 from components.tokenization import Tokenizer
 from components.tokenization.special import FIRST_ORDINARY
 
@@ -68,8 +67,7 @@ def measure(outputs: Outputs, *, encoder: str = "", words: str = "", count: int 
 
 def parts_of_speech(outputs: Outputs, task: str) -> dict[str, str]:
     """Word of the train split of a tagging task -> its most frequent tag."""
-    directory = outputs.of("examples", outputs.task(task))
-    facts, train = read_facts(directory), read_split(directory, "train")
+    facts, train = outputs.examples(task, "train")
     if not has(facts.kind, "words"):
         raise ConfigError(f"--tags: {task} is no task of tagging")
     words, tags = (chain(*of) for of in (train.fields, train.targets))

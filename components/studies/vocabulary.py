@@ -22,14 +22,9 @@ FORMS = {"non-initial": ".1%", "unknown": ".3%", "share of words": ".1%"}
 
 def measure(outputs: Outputs, *, documents: int = 2000) -> Parts:
     """The vocabulary report of every tokenizer of the run on the held-out text of its corpus."""
-    names = [path.parent.name for path in sorted((outputs.out / "tokenizer").glob(f"[!.]*/{MANIFEST}"))]
-    if not names:
-        raise ArtifactError(
-            f"{outputs.out / 'tokenizer'}: has no vocabulary; run `headstart stage tokenizer --item "
-            f"general-{outputs.params.tokenizer.kinds[0]}` (or `headstart retrain`) first"
-        )
+    made = sorted((outputs.out / "tokenizer").glob(f"[!.]*/{MANIFEST}"))
     rows, scripts = Rows(), Rows()
-    for name in names:
+    for name in [path.parent.name for path in made] or [f"general-{outputs.params.tokenizer.kinds[0]}"]:
         tokenizer = load_tokenizer(outputs.of("tokenizer", name))
         texts = islice(read_documents(outputs.of("corpus", name.partition("-")[0]), "heldout"), documents)
         spaced = list(map(tokenizer.segmentation.spaced, texts))

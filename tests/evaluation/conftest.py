@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,7 @@ import pyarrow.parquet as pq
 
 from components.core.artifacts import read_manifest, writing
 from components.data.tasks.results import SCHEMA
+from components.evaluation.aggregates import Run
 from components.evaluation.stage import EvaluateJob, evaluate
 
 
@@ -27,15 +28,9 @@ class Task:
     splits: dict[str, list[tuple[tuple[str, ...], Sequence[float], str | None]]]
 
 
-@dataclass
-class Results:
-    """One run: its record and its predictions, split -> one vector per row."""
-
-    system: str
-    family: str
-    start: str
-    record: dict[str, Any]
-    answers: dict[str, Iterable[Sequence[float]]] = field(default_factory=dict)
+def run_of(system: str, record: dict[str, Any], answers: Any, *, family: str = "baseline", start: str = "none") -> Run:
+    """A run that is written with its answers, split -> one vector per row."""
+    return Run(system, family, start, record["budget"], record["seed"], record, answers)
 
 
 def write_examples(path: Path, task: Task) -> Path:
@@ -63,27 +58,27 @@ def write_examples(path: Path, task: Task) -> Path:
     return path
 
 
-def write_runs(directory: Path, results: Iterable[Results], *, examples: Path) -> None:
+def write_runs(directory: Path, runs: Iterable[Run], *, examples: Path) -> None:
     """Write an output directory of the stage `finetune` or `baseline`."""
-    records = [{"system": of.system, "family": of.family, "start": of.start, **of.record} for of in results]
+    named = [{key: getattr(of, key) for key in ("system", "family", "start", "budget", "seed")} for of in runs]
     rows = [
-        {key: record[key] for key in ("system", "family", "start", "budget", "seed")}
-        | {"split": split, "row": row, "answer": np.asarray(answer, dtype=np.float32).tolist(), "slice": None}
-        for record, of in zip(records, results, strict=True)
+        names | {"split": split, "row": row, "answer": np.asarray(answer, dtype=np.float32).tolist(), "slice": None}
+        for names, of in zip(named, runs, strict=True)
         for split, answers in of.answers.items()
         for row, answer in enumerate(answers)
     ]
     with writing(directory, kind="finetuned") as draft:
         pq.write_table(pa.Table.from_pylist(rows, schema=SCHEMA), draft.path / "runs.parquet")
+        records = [of.record | names for names, of in zip(named, runs, strict=True)]
         (draft.path / "runs.json").write_text(json.dumps(records))
         draft.facts["examples"] = read_manifest(examples).facts["digests"]
 
 
-def job_of(folder: Path, task: Task, results: Sequence[Results], **changes: Any) -> EvaluateJob:
+def job_of(folder: Path, task: Task, runs: Sequence[Run], **changes: Any) -> EvaluateJob:
     """The inputs of the stage: examples, and the runs of each system and of all baselines."""
-    examples, tuned = write_examples(folder / "examples", task), [of for of in results if of.family != "baseline"]
+    examples, tuned = write_examples(folder / "examples", task), [of for of in runs if of.family != "baseline"]
     for name in ("baselines", *{of.system for of in tuned}):
-        of_folder = [of for of in results if ("baselines" if of.family == "baseline" else of.system) == name]
+        of_folder = [of for of in runs if ("baselines" if of.family == "baseline" else of.system) == name]
         write_runs(folder / "finetuned" / name, of_folder, examples=examples)
     return EvaluateJob(
         examples=examples,
@@ -97,17 +92,8 @@ def job_of(folder: Path, task: Task, results: Sequence[Results], **changes: Any)
 def record_of(budget: int, seed: int, rows: int, scores: Sequence[float], main: str = "macro_f1") -> dict[str, Any]:
     """The record of a run whose score of selection after each epoch is one of `scores`."""
     curve = [{"step": 10 * k, "epoch": float(k), main: score, "accuracy": score} for k, score in enumerate(scores)]
-    best = {"best_step": curve[-1]["step"], "best_epoch": curve[-1]["epoch"]}
-    return {
-        "budget": budget,
-        "seed": seed,
-        "rows": rows,
-        "score": main,
-        "curve": curve,
-        "tokens": 100,
-        "seconds": 2.0,
-        **best,
-    }
+    record = {"budget": budget, "seed": seed, "rows": rows, "score": main, "curve": curve, "tokens": 100}
+    return record | {"seconds": 2.0, "best_step": curve[-1]["step"], "best_epoch": curve[-1]["epoch"]}
 
 
 def content_of(job: EvaluateJob, **changes: Any) -> dict[str, Any]:

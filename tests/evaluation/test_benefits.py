@@ -33,9 +33,7 @@ def test_a_number_on_test_rows_covers_their_clusters_and_is_paired_by_seed():
     assert difference.seeds == [0, 1, 2] and ours.interval().high - 0.6 == pytest.approx(4.302653 * 0.1 / 3**0.5)
 
 
-def test_labels_needed_are_interpolated_in_the_logarithm():
-    curve = {"labels": [5, 20], "scores": [0.3, 0.5]}
-    assert labels_needed(0.4, **curve) == pytest.approx(10)
-    assert labels_needed(0.5, **curve) == pytest.approx(20)
-    assert labels_needed(0.2, **curve) == 5
-    assert labels_needed(0.6, **curve) is None
+@pytest.mark.parametrize(("score", "labels"), [(0.4, 10), (0.5, 20), (0.2, 5), (0.6, None)])
+def test_labels_needed_are_interpolated_in_the_logarithm(score, labels):
+    actual = labels_needed([5, 20], [0.3 - score, 0.5 - score])
+    assert actual == (labels and pytest.approx(labels))

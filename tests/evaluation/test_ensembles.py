@@ -11,9 +11,9 @@ from components.evaluation.aggregates import Run
 from components.evaluation.stage import ensemble_runs
 from components.settings.evaluate import EvaluateSettings
 from tests.evaluation.conftest import content_of, record_of
-from tests.evaluation.test_stage import job, task
+from tests.evaluation.test_stage import job
 
-__all__ = ["job", "task"]  # fixtures
+__all__ = ["job"]  # a fixture
 
 ROWS = Split([("text",)] * 4, [np.array([label]) for label in (0, 1, 0, 1)], [None] * 4)
 

@@ -9,7 +9,7 @@ import pytest
 
 from components.settings.evaluate import EvaluateSettings
 
-from .conftest import Results, Task, content_of, job_of, record_of
+from .conftest import Task, content_of, job_of, record_of, run_of
 
 CONTEXT = "Marie Curie was born in Warsaw."
 
@@ -47,7 +47,7 @@ def answer(kind: str, fields: tuple[str, ...], target: list[float], *, right: bo
 
 def evaluated(kind: str, tmp_path: Path) -> dict[str, Any]:
     """Evaluate a system from scratch with 10% accuracy and an adapted one with 90%."""
-    task, results = TASKS[kind], []
+    task, runs = TASKS[kind], []
     for family, start, share in (("baseline", "none", 0.1), ("bert", "scratch", 0.1), ("bert", "adapted", 0.9)):
         for seed in (0, 1):
             right = np.random.default_rng(seed).permutation(40) < 40 * share
@@ -57,9 +57,9 @@ def evaluated(kind: str, tmp_path: Path) -> dict[str, Any]:
                 if split != "train"
             }
             record = record_of(16, seed, 16, [share], MAIN[kind])
-            results.append(Results(f"{family}-{start}", family, start, record, predictions))
+            runs.append(run_of(f"{family}-{start}", record, predictions, family=family, start=start))
     ensembles = EvaluateSettings(ensembles={"both": ["bert", "other"]})
-    return content_of(job_of(tmp_path, task, results, settings=ensembles))
+    return content_of(job_of(tmp_path, task, runs, settings=ensembles))
 
 
 MAIN = {

@@ -12,10 +12,9 @@ import pytest
 from components.core.errors import ConfigError
 from components.pipeline.costs import Duration
 from components.pipeline.stages import STAGES
-from components.reporting.findings import Chapter, Findings
 from components.settings.loading import load_params
 from components.settings.params import Params
-from components.studies.lectures import Claim, read_claims
+from components.studies.lectures import read_claims
 from flows import lectures
 from flows.plan import Plan, Stage
 from flows.run import wanted
@@ -30,10 +29,9 @@ def called(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, ...]]:
     """What the command runs, without running it."""
     calls: list[tuple[str, ...]] = []
 
-    def measured(claim: Claim, outputs: Any, *, params: Path, **_: Any) -> tuple[dict[str, Any], Findings]:
-        (name,) = (name for name, each in CLAIMS.items() if each == claim)
+    def measure(name: str, claims: Any, outputs: Any, *, params: Path, **_: Any) -> dict[str, Any]:
         calls.append((name, str(params), outputs.params.run.out))
-        return {"measure": "", "commit": "", "command": claim.command(params)}, Findings(Chapter(""), {})
+        return {"commit": ""}
 
     monkeypatch.chdir(ROOT)
 
@@ -43,8 +41,7 @@ def called(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, ...]]:
     monkeypatch.setattr(lectures.retrain_command, "run", run)
     monkeypatch.setattr(lectures, "expected", lambda *_: "")
     monkeypatch.setattr(lectures, "run_headstart", lambda *words, **_: calls.append(("stage", words[3], words[5])))
-    monkeypatch.setattr(lectures, "measured", measured)
-    monkeypatch.setattr(lectures, "store", lambda *_: None)
+    monkeypatch.setattr(lectures, "measure", measure)
     return calls
 
 

@@ -4,11 +4,15 @@ import math
 import shutil
 from pathlib import Path
 
+import numpy as np
 import pytest
+from scipy.optimize import minimize
+from scipy.stats import multivariate_normal
 
 from components.cli.onboarding import starts
 from components.data.tasks.kinds import KINDS, find_kind
 from components.settings.tasks import TaskSource
+from components.studies.logme import logme
 from tests.example_task import ROWS, make_encoder, rows, write_jsonl  # noqa: F401
 
 
@@ -43,3 +47,27 @@ def test_evidence_is_computed_only_to_compare_starts(measured):
     assert math.isfinite(measured("classification", alone=False).logme)
     assert math.isfinite(measured("pair", alone=False).logme)
     assert math.isnan(measured("questions", alone=False).logme)
+
+
+@pytest.mark.parametrize(("rows", "features"), [(30, 5), (12, 20)])
+def test_the_evidence_is_the_maximum_over_both_variances_and_does_not_depend_on_the_scale(rows, features):
+    rng = np.random.default_rng(3)
+    x = rng.normal(size=(rows, features))
+    labels = (x[:, 0] + 0.3 * rng.normal(size=rows) > 0).astype(int) + 2 * (x[:, 1] > 1)
+
+    def best(targets: np.ndarray) -> float:
+        """max of log N(y; 0, I / beta + F F^T / alpha) / N, with the weights integrated out."""
+
+        def negative(logs: np.ndarray) -> float:
+            covariance = np.eye(rows) * np.exp(logs[0]) + x @ x.T * np.exp(logs[1])
+            return -float(multivariate_normal(cov=covariance).logpdf(targets)) / rows
+
+        options = {"xatol": 1e-7, "fatol": 1e-10}
+        begun = [np.array([a, b]) for a in (-2.0, 2.0) for b in (-2.0, 2.0)]
+        return -min(minimize(negative, at, method="Nelder-Mead", options=options).fun for at in begun)
+
+    expected = pytest.approx(np.mean([best(labels == label) for label in np.unique(labels)]), abs=1e-5)
+    assert logme(x, labels) == expected
+    # With as many features as rows, the maximum may be at the least noise that floats can express.
+    if rows > features:
+        assert [logme(scale * x, labels) for scale in (1e-3, 1e5)] == [expected] * 2

@@ -7,14 +7,11 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 import torch
 import yaml
 
 from components.core.artifacts import writing
-from components.data.formats import corpus
 from components.data.segmenters import Segmentation
 from components.data.tasks.examples import ExamplesJob, examples
 from components.models.encoder import build_model, save_encoder
@@ -22,13 +19,13 @@ from components.reporting.findings import Findings
 from components.settings.loading import load_params
 from components.settings.tasks import TaskSource
 from components.studies.command import STUDIES
-from components.studies.frame import Outputs
+from components.studies.frame import Outputs, find
 from components.studies.lectures import read_claims
 from components.tokenization import load_tokenizer
 from components.tokenization.special import SPECIAL_PIECES
-from components.tokenization.store import KIND, LAYOUT, write_shard
-from components.tokenization.tokenize import encode_corpus
+from components.tokenization.tokenize import TokenizeJob, tokenize
 from components.tokenization.word import WordTokenizer
+from tests.tokenization.conftest import WriteCorpus, write_corpus  # noqa: F401
 
 ROOT = Path(__file__).parents[2]
 CLAIMS = read_claims(ROOT)
@@ -48,7 +45,7 @@ WriteEvaluation = Callable[..., None]
 
 def findings(outputs: Outputs, name: str, **options: Any) -> Findings:
     """What a study finds, as its command does."""
-    return STUDIES[name].findings(outputs, **options)
+    return find(STUDIES[name], outputs, **options)
 
 
 def fits(actual: Findings, study: str) -> None:
@@ -128,36 +125,23 @@ def run_with(outputs: Outputs, add_encoder: Callable[..., torch.nn.Module]) -> C
 
 
 @pytest.fixture
-def add_corpus(outputs: Outputs) -> Callable[..., None]:
+def add_corpus(outputs: Outputs, write_corpus: WriteCorpus) -> Callable[..., None]:  # noqa: F811
     """`add_corpus("domain", ["A text.", ...])` writes an output of the stage `ingest`."""
 
     def add(name: str, texts: Sequence[str], heldout: Sequence[str] = ()) -> None:
-        with writing(outputs.out / "corpus" / name, kind=corpus.KIND) as draft:
-            for split, documents in (("train", texts), ("heldout", heldout)):
-                columns = [list(map(str, range(len(documents)))), list(documents), ["file"] * len(documents)]
-                pq.write_table(pa.table(columns, schema=corpus.SCHEMA), draft.path / f"{split}-0.parquet")
-            draft.facts["shards"] = {"train": ["train-0.parquet"], "heldout": ["heldout-0.parquet"]}
+        write_corpus(outputs.out / "corpus" / name, train=[texts], heldout=[heldout] * bool(heldout))
 
     return add
 
 
 @pytest.fixture
-def add_tokens(outputs: Outputs, tokenizer_directory: Path) -> Callable[..., None]:
-    """`add_tokens("domain-word", ["A text.", ...])` writes held-out tokens as the stage `tokenize` does, and those of
+def add_tokens(outputs: Outputs, tokenizer_directory: Path, write_corpus: WriteCorpus) -> Callable[..., None]:  # noqa: F811
+    """`add_tokens("domain-word", ["A text.", ...])` writes held-out tokens with the stage `tokenize`, and those of
     `train`."""
 
     def add(name: str, texts: Sequence[str], train: Sequence[str] = ()) -> None:
-        tokenizer = load_tokenizer(tokenizer_directory)
-        with writing(outputs.out / "tokens" / name, kind=KIND) as draft:
-            for split, given in (("train", train), ("heldout", texts)):
-                documents = encode_corpus(((text,) for text in given), tokenizer=tokenizer)
-                write_shard(draft.path / f"{split}.arrow", documents, vocab_size=tokenizer.vocab_size)
-            draft.facts |= {
-                "layout": LAYOUT,
-                "tokenizer": tokenizer.fingerprint(),
-                "vocabulary": tokenizer.vocab_size,
-                "shards": {split: [f"{split}.arrow"] for split in ("train", "heldout")},
-            }
+        read = write_corpus(outputs.out / "texts" / name, train=[train] * bool(train), heldout=[texts])
+        tokenize(TokenizeJob(corpus=read, tokenizer=tokenizer_directory, output=outputs.out / "tokens" / name))
 
     return add
 

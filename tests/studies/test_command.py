@@ -59,10 +59,8 @@ def test_every_study_has_a_command():
 def test_messages_about_missing_outputs_name_the_stage(outputs):
     with pytest.raises(ArtifactError, match=r"evaluation/aws-type: missing; run `headstart stage evaluate --item"):
         outputs.evaluations("aws-type", "systems", needs="")
-    with pytest.raises(ArtifactError, match="run `headstart stage pretrain --item ulmfit`"):
-        outputs.encoder("ulmfit", "pretrained")
-    with pytest.raises(ArtifactError, match="has no trained encoder; run `headstart stage pretrain --item ulmfit`"):
-        outputs.chosen("ulmfit")
+    with pytest.raises(ArtifactError, match="ulmfit/pretrained: missing; run `headstart stage pretrain --item ulmfit`"):
+        outputs.encoders("ulmfit")
     with pytest.raises(ConfigError, match="unknown encoder 'ulmfit-adaptd'; did you mean 'ulmfit-adapted'"):
         outputs.chosen("ulmfit-adaptd")
     with pytest.raises(ConfigError, match="--task: unknown task 'aws-typ'; did you mean 'aws-type'"):

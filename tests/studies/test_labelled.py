@@ -1,4 +1,4 @@
-"""Studies of an encoder on the labels of a task: techniques, layers, LogME."""
+"""Studies of an encoder on the labels of a task: techniques and layers."""
 
 from __future__ import annotations
 
@@ -7,19 +7,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
-from scipy.optimize import minimize
-from scipy.stats import multivariate_normal
 
 from components.core.errors import ArtifactError, ConfigError
 from components.settings.cluster import ClusterSettings
-from components.settings.finetune import FinetuneSettings
-from components.settings.training import Training
 from components.studies import labelled
 from components.studies.frame import Outputs
 from components.studies.labelled import CHOICES, TECHNIQUES, Labelled, without
-from components.studies.which_source import logme
-from components.studies.words import layer_vectors
 from tests.studies.conftest import findings, fits
 
 
@@ -120,83 +113,10 @@ def test_layers_are_learned(ready, monkeypatch):
     assert rows[0]["score"]["mean"] > 0.6 and len(rows) == 3
 
 
-def test_vectors_are_the_means_of_the_hidden_states(outputs, add_task, add_encoder):
+def test_what_a_task_must_have(outputs, add_task, monkeypatch):
+    with pytest.raises(ArtifactError, match="examples/aws-type: missing; run `headstart stage examples --item"):
+        Labelled.of(outputs, "")
     add_task()
-    add_encoder("bert")
-    encoder, settings = outputs.encoder("bert", "adapted"), FinetuneSettings(training=Training(rate=0.01, batch_size=4))
-    split = Labelled.of(outputs, "aws-type").dev.take([4, 0, 9])
-    actual = layer_vectors(encoder, split, kind="classification", settings=settings)
-    assert [tuple(layer.shape) for layer in actual] == [(3, 16)] * 4
-    for row, text in enumerate(split.texts):
-        (ids,) = encoder.tokenizer.encode_batch([text])
-        tokens = torch.tensor([encoder.model.special_tokens(ids.tolist())])
-        with torch.no_grad():
-            hidden = encoder.model.hidden_states(tokens, torch.tensor([tokens.shape[1]]))
-        for layer, expected in zip(actual, hidden, strict=True):
-            assert layer[row] == pytest.approx(expected[0].mean(0).numpy(), abs=1e-5)
-
-
-def test_sources_are_ranked(outputs, add_task, add_encoder, monkeypatch):
-    add_task(selection="budget", dev=None)
-    for seed, name in enumerate(("ulmfit", "bert", "word2vec")):
-        add_encoder(name, seed=seed)
-    actual = findings(outputs, "which-source", encoders="ulmfit-adapted, bert, word2vec-adapted")
-    rows = actual.numbers["aws-type"]
-    assert {row["encoder"] for row in rows} == {"ulmfit-adapted", "bert-adapted", "word2vec-adapted"}
-    assert rows == sorted(rows, key=lambda row: -row["LogME"]) and "5 labels a class" in actual.chapter.text[0]
-    run = outputs.params.run.model_copy(update={"families": ["ulmfit"], "starts": ["scratch", "adapted"]})
-    tasks = ["aws-service", "aws-type", "aws-code"]
-    outputs.params = outputs.params.model_copy(update={"intermediate_tasks": tasks, "run": run})
-    for seed, source in enumerate(tasks):
-        for start in ("scratch", "adapted"):
-            add_encoder("ulmfit", f"{start}-after-{source}", seed=seed)
-    # The task itself is no source.
-    sources = {f"ulmfit-{s}-after-{t}" for s in ("scratch", "adapted") for t in ("aws-service", "aws-code")}
-    ranked = findings(outputs, "which-source").numbers["aws-type"]
-    assert {row["encoder"] for row in ranked} == {"ulmfit-adapted", *sources}
-    named = findings(outputs, "which-source", encoders="ulmfit-adapted-after-aws-code, ulmfit-adapted")
-    assert {row["encoder"] for row in named.numbers["aws-type"]} == {"ulmfit-adapted-after-aws-code", "ulmfit-adapted"}
-
-
-def test_refusals(outputs, add_task, run_with, write_task, monkeypatch):
-    def refused(error: type[Exception], match: str, encoders: str = "") -> None:
-        with pytest.raises(error, match=match):
-            findings(outputs, "which-source", encoders=encoders)
-
-    refused(ArtifactError, "examples/aws-type: missing; run `headstart stage examples --item")
-    add_task()
-    refused(ConfigError, "--encoders: at least two candidates", "ulmfit-adapted")
-    refused(ConfigError, "--encoders: at least two candidates")
-    refused(ArtifactError, "run `headstart stage pretrain --item ulmfit`", "ulmfit, bert")
-    rows = [{"words": ["the", "old", "apple"], "tags": ["O", "O", "O"]} for _ in range(40)]
-    write_task("aws-type", [{"words": ["iron"], "tags": ["B-METAL"]}, *rows], kind="tagging")
-    run_with("ulmfit", "bert")
-    refused(ConfigError, "aws-type: the sample of train has only one label, .*raise --budget", "ulmfit, bert")
     monkeypatch.setattr(labelled, "LABELLED", ("pair",))
-    refused(ConfigError, "this study needs one label per text or word, which tagging")
-
-
-def best_evidence(features: np.ndarray, targets: np.ndarray) -> float:
-    """max over alpha, beta of log N(y; 0, I / beta + F F^T / alpha) / N, with the weights integrated out."""
-
-    def negative(logarithms: np.ndarray) -> float:
-        alpha, beta = np.exp(logarithms)
-        covariance = np.eye(len(targets)) / beta + features @ features.T / alpha
-        return -float(multivariate_normal(cov=covariance).logpdf(targets)) / len(targets)
-
-    starts = [np.array([a, b]) for a in (-2.0, 2.0) for b in (-2.0, 2.0)]
-    options = {"xatol": 1e-7, "fatol": 1e-10}
-    return -min(minimize(negative, start, method="Nelder-Mead", options=options).fun for start in starts)
-
-
-@pytest.mark.parametrize(("rows", "features"), [(30, 5), (12, 20)])
-def test_logme_is_the_maximum_of_the_evidence(rows, features):
-    rng = np.random.default_rng(3)
-    x = rng.normal(size=(rows, features))
-    y = np.eye(3)[(x[:, 0] + 0.3 * rng.normal(size=rows) > 0).astype(int) + (x[:, 1] > 1)]
-    actual = logme(x, y)
-    assert actual == pytest.approx(np.mean([best_evidence(x, column) for column in y.T]), abs=1e-5)
-    if rows < features:
-        return
-    assert [logme(scale * x, y) for scale in (1e-3, 500.0, 1e5)] == pytest.approx([actual] * 3, abs=1e-6)
-    assert logme(np.zeros_like(x), y) < actual + 1e-6
+    with pytest.raises(ConfigError, match="this study needs one label per text or word, which classification does not"):
+        Labelled.of(outputs, "aws-type")

@@ -18,7 +18,7 @@ from components.settings.systems import System
 from components.studies import lectures
 from components.studies.command import STUDIES
 from components.studies.frame import Outputs
-from components.studies.lectures import AGREES, NOT, UNDECIDED, UNMEASURED, Claim, Rule, measured, store
+from components.studies.lectures import AGREES, NOT, UNDECIDED, UNMEASURED, Claim, Rule, measure
 from tests.studies.conftest import CLAIMS
 
 ROOT = Path(__file__).parents[2]
@@ -84,7 +84,7 @@ def test_a_rule_has_three_answers(rule, tables, answer, number):
     with pytest.raises(LookupError):
         Rule.model_validate(of).judge(tables or [TABLE])
     claim = Claim.model_validate(CLAIMS["topics"].model_dump() | {"rules": [of]})
-    entry = {"measure": claim.measure, "command": claim.command(claim.run), "commit": "0"}
+    entry = {"measure": claim.measure, "run": str(claim.run), "command": claim.command(claim.run), "commit": "0"}
     assert claim.judge(entry | {"tables": [asdict(each) for each in tables or [TABLE]]}) == (UNDECIDED, "")
 
 
@@ -156,22 +156,29 @@ def runs(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
     rows = [TABLE.rows[1], TABLE.rows[0], *TABLE.rows[2:], *([f"d{n}", "labels", "x|y"] for n in range(6))]
     chapter = Chapter("Title", ["Lead."], ["Text."], [Table(TABLE.columns, rows, "task")], [Drawing("<svg/>", "Map.")])
 
-    class Fake:
-        def findings(self, outputs: Outputs, **options: Any) -> Findings:
-            seen.append(options)
-            return Findings(chapter, {})
+    def found(study: str, outputs: Outputs, **options: Any) -> Findings:
+        seen.append(options)
+        return Findings(chapter, {})
 
-    monkeypatch.setattr(lectures, "STUDIES", {"fake": Fake()})
+    monkeypatch.setattr(lectures, "STUDIES", {"fake": "fake"})
+    monkeypatch.setattr(lectures, "find", found)
     monkeypatch.setattr(lectures, "commit_of", lambda _: "0123abc")
     return seen
 
 
-def test_the_page_has_what_was_measured(claim, runs, outputs, tmp_path):
+@pytest.fixture
+def measured(claim: Claim, runs: list[Any], outputs: Outputs, tmp_path: Path) -> Any:
+    """`measured("mine.yaml")` measures the claim on a run, by default its own, once for equal commands."""
     done: dict[str, Findings] = {}
+    return lambda params=claim.run: measure(
+        "helps", {"helps": claim}, outputs, params=Path(params), output=tmp_path, done=done
+    )
+
+
+def test_the_page_has_what_was_measured(measured, runs, tmp_path):
     for _ in range(2):
         # The second time the findings are at hand.
-        entry, actual = measured(claim, outputs, params=claim.run, done=done)
-        store("helps", entry, actual, {"helps": claim}, tmp_path)
+        measured()
     assert runs == [{"task": "t"}]
     text = (tmp_path / "lectures.md").read_text()
     number = "a, labels: difference 0.300 [0.100, 0.500]"
@@ -182,28 +189,28 @@ def test_the_page_has_what_was_measured(claim, runs, outputs, tmp_path):
     assert text.index("| a | labels |") < text.index("| a | epochs |")
     assert "| d3 |" in text and "| d4 |" not in text and "[All tables](lectures/helps.md)" in text
     assert "| d5 | labels | x\\|y |" in (tmp_path / "lectures/helps.md").read_text()
-    measured(claim, outputs, params=Path("mine.yaml"), done=done)
+    measured("mine.yaml")
     assert runs[1] == {}, "the options are meant for the claim's own run"
 
 
-def test_nothing_is_judged_that_was_measured_otherwise(claim, runs, outputs, tmp_path):
-    entry, actual = measured(claim, outputs, params=claim.run, done={})
-    for changes in ({"run": "other.yaml"}, {"command": "headstart study fake --params experiments/x.yaml"}):
-        assert claim.judge(entry | changes) == (UNMEASURED, "")
-    for change in ({"options": {"task": "u"}}, {"study": "other"}, {"run": Path("y.yaml")}, {"options": {}}):
-        assert claim.model_copy(update=change).judge(entry) == (UNMEASURED, "")
-    for changes in ({"measure": "another."}, {"commit": "0123abc-dirty"}, {"commit": None}):
-        assert claim.judge(entry | changes) == (UNMEASURED, "")
+def test_nothing_is_judged_that_was_measured_otherwise(claim, measured, runs, tmp_path):
+    entry = measured()
     assert claim.judge(None) == (UNMEASURED, "") and claim.judge(entry)[0] == AGREES
     assert claim.judge(entry | {"tables": []}) == (UNDECIDED, "")
-    store("helps", entry | {"measure": "another."}, actual, {"helps": claim}, tmp_path)
-    text = (tmp_path / "lectures.md").read_text()
-    assert "not measured by this rule" in text and "0.300" not in text and "Map." not in text
+    command = "headstart study fake --params experiments/x.yaml"
+    for changes in ({"run": "other.yaml"}, {"command": command}, {"measure": "another."}, {"commit": "0123abc-dirty"},
+                    {"commit": None}):  # fmt: skip
+        assert claim.judge(entry | changes) == (UNMEASURED, "")
+    others = [{"options": {"task": "u"}}, {"study": "other"}, {"run": Path("y.yaml")}, {"options": {}}]
     # Another rule on the same measurement needs no run.
-    below = claim.model_copy(update={"rules": [claim.rules[0].model_copy(update={"above": None, "below": 0})]})
-    store("helps", entry, actual, {"helps": claim}, tmp_path)
-    lectures.write_pages({"helps": below}, tmp_path)
-    assert "**Does not agree.**" in (tmp_path / "lectures.md").read_text() and len(runs) == 1
+    others.append({"rules": [claim.rules[0].model_copy(update={"above": None, "below": 0})]})
+    for change in others:
+        lectures.write_pages({"helps": claim.model_copy(update=change)}, tmp_path)
+        text = (tmp_path / "lectures.md").read_text()
+        if "rules" in change:
+            assert "**Does not agree.**" in text and len(runs) == 1
+        else:
+            assert "not measured by this rule" in text and "0.300" not in text and "Map." not in text
 
 
 def test_a_run_that_lacks_what_the_claim_needs_is_refused(claim, outputs):

@@ -15,10 +15,19 @@ from components.core.errors import ConfigError, DataError
 from components.data.segmenters import Segmentation
 from components.data.tasks.examples import read_split
 from components.models.encoder import Encoder, build_model
-from components.studies import answers
-from components.studies.answers import SCORES, answer_scores, can_answer, fill, pieces, template_of
+from components.studies import prompts
 from components.studies.frame import Outputs
-from components.studies.prompts import ITEMS, label_words, read_questions
+from components.studies.prompts import (
+    ITEMS,
+    SCORES,
+    answer_scores,
+    can_answer,
+    fill,
+    label_words,
+    pieces,
+    read_questions,
+    template_of,
+)
 from components.tokenization.char import CharTokenizer
 from components.tokenization.special import END, MASK, SPECIAL_PIECES, START
 from tests.studies.conftest import CLAIMS, ROOT, SIZES, findings, fits
@@ -129,19 +138,19 @@ def test_the_choice_among_answers(outputs, add_encoder, tmp_path, monkeypatch):
     add_encoder("ulmfit")
     seen: list[Any] = []
 
-    def scores(_, prompts, candidates, *, neutral):
-        seen.append((prompts, candidates, neutral))
+    def scores(_, asked, candidates, *, neutral):
+        seen.append((asked, candidates, neutral))
         # The sum is best for the correct answer of every second question, and equal for the others' candidates.
         others = dict.fromkeys(("mean", "prior", "calibrated"), np.array([3, 2, 1]))
-        return [{"sum": np.array([-1.0, -2.0 + n % 2, -3.0]), **others} for n, _ in enumerate(prompts)]
+        return [{"sum": np.array([-1.0, -2.0 + n % 2, -3.0]), **others} for n, _ in enumerate(asked)]
 
-    monkeypatch.setattr(answers, "answer_scores", scores)
+    monkeypatch.setattr(prompts, "answer_scores", scores)
     path = tmp_path / "letters.jsonl"
     rows = [{"question": f"q{n}", "answer": f"a{n}"} for n in range(10)]
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
     options = {"items": str(path), "encoder": "ulmfit", "prompt": "Q: {text}\nA: [MASK] ."}
     actual = findings(outputs, "prompts", shots=2, choices=3, **options)
-    (row,), ((prompts, candidates, neutral),) = actual.numbers["prompts"], seen
+    (row,), ((asked, candidates, neutral),) = actual.numbers["prompts"], seen
     assert (row["encoder"], row["task"], row["items"]) == ("ulmfit-adapted", "letters", 8)
     assert row["sum"]["mean"] == 0.5 and row["perplexity"] == pytest.approx(np.e)
     # Of 8 questions all are right: the exact bound.
@@ -149,7 +158,7 @@ def test_the_choice_among_answers(outputs, add_encoder, tmp_path, monkeypatch):
     assert row["guessing"] == pytest.approx(1 / 3) and row["trivial"] is None
     shown = "Q: q0\nA: a0 .\nQ: q1\nA: a1 .\n"
     assert neutral == [(f"{shown}Q: N/A\nA:", " ."), (f"{shown}Q: \nA:", " .")]
-    for (prompt, after), of in zip(prompts, candidates, strict=True):
+    for (prompt, after), of in zip(asked, candidates, strict=True):
         assert (prompt, after) == (f"{shown}Q: q{of[0][1:]}\nA:", " .")
         assert len(set(of)) == 3 and set(of) <= {f"a{n}" for n in range(10)}
     with pytest.raises(DataError, match="letters: 10 questions are too few for 9 demonstrations and 2 questions"):
@@ -211,7 +220,7 @@ def test_labelled_rows_precede_the_prompt(run_of, monkeypatch):
         seen.extend([asked[0], *neutral])
         return real(encoder, asked, *others, neutral=neutral)
 
-    monkeypatch.setattr(answers, "answer_scores", scores)
+    monkeypatch.setattr(prompts, "answer_scores", scores)
     actual = findings(run_of, "zero-shot", shots=3, prompt="{text} is a [MASK] .", **OPTIONS)
     first, second, third, asked = seen[0][0].split("\n")
     assert re.fullmatch("the .* is a river .", first) and re.fullmatch("the .* is a old bank .", second)
@@ -246,13 +255,13 @@ def test_both_sides_of_a_gap(outputs, run_with, monkeypatch):
     run_with("bert", "ulmfit")
     seen: list[list[tuple[str, str]]] = []
 
-    def scores(_, prompts, candidates, *, neutral):
-        seen.append(prompts)
+    def scores(_, asked, candidates, *, neutral):
+        seen.append(asked)
         # With both sides every answer is right, with the left side every second one.
-        right = [bool(after) or n % 2 == 0 for n, (_, after) in enumerate(prompts)]
+        right = [bool(after) or n % 2 == 0 for n, (_, after) in enumerate(asked)]
         return [dict.fromkeys(SCORES, np.array([1.0, 0.5 + not_right, 0, 0])) for not_right in map(not_, right)]
 
-    monkeypatch.setattr(answers, "answer_scores", scores)
+    monkeypatch.setattr(prompts, "answer_scores", scores)
     items = ROOT / CLAIMS["gap"].options["items"]
     actual = findings(outputs, "prompts", items=str(items))
     fits(actual, "prompts")

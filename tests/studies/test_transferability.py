@@ -11,10 +11,9 @@ import torch
 from components.core.errors import ConfigError
 from components.learners.finetuning.fit import Fit
 from components.settings.cluster import ClusterSettings
-from components.studies import transferability
+from components.studies import labelled
 from components.studies.frame import Outputs
-from components.studies.labelled import Labelled
-from components.studies.transferability import fits_of, learn
+from components.studies.labelled import learn
 from components.training.loop import TrainingState
 from tests.studies.conftest import findings, fits
 
@@ -27,7 +26,7 @@ def _one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
         for index, item in reversed(list(enumerate(items))):
             yield index, function(item)
 
-    monkeypatch.setattr(transferability, "map_parallel", mapped)
+    monkeypatch.setattr(labelled, "map_parallel", mapped)
 
 
 @pytest.fixture
@@ -43,16 +42,21 @@ def pair(outputs: Outputs, add_task: Any, run_with: Any, tmp_path: Any) -> Outpu
 
 
 @pytest.fixture
-def bases(pair: Outputs) -> dict[str, Fit]:
-    data = {base: Labelled.of(pair, name, 2) for base, name in {"A": "aws-service", "B": "aws-type"}.items()}
-    return fits_of(pair, data, "bert", 2)[0]
+def bases(pair: Outputs, monkeypatch: pytest.MonkeyPatch) -> dict[str, Fit]:
+    """The trainings of the base networks with the first seed."""
+    seen: list[Any] = []
+    with monkeypatch.context() as patch:
+        patch.setattr(labelled, "map_parallel", lambda _, items, settings: seen.extend(items) or [(0, [[0.0] * 2] * 4)])
+        findings(pair, "transferability", encoder="bert", other="aws-service", budget=2, epochs=2, seeds=1)
+    (actual,) = seen
+    return dict(actual)
 
 
 @pytest.fixture
 def trained(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, list[torch.Tensor]]]:
     """The encoder of every network that is trained, with its weights before training."""
     kept: list[tuple[Any, list[torch.Tensor]]] = []
-    train = transferability.Run.train
+    train = labelled.Run.train
 
     def remember(run: Any, store: Any) -> None:
         (member,) = run.members
@@ -60,7 +64,7 @@ def trained(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, list[torch.Tenso
         assert member.model.features.layers == "last" and isinstance(run.state, TrainingState)
         train(run, store)
 
-    monkeypatch.setattr(transferability.Run, "train", remember)
+    monkeypatch.setattr(labelled.Run, "train", remember)
     return kept
 
 
@@ -99,7 +103,7 @@ def test_the_study(pair, monkeypatch):
             "A" if fit.job.task == "aws-service" else "B"
         ), score
 
-    monkeypatch.setattr(transferability, "learn", scored)
+    monkeypatch.setattr(labelled, "learn", scored)
     actual = findings(pair, "transferability", encoder="bert", other="aws-service", seeds=2)
     fits(actual, "transferability")
     # Two bases; four groups: 4 series with 4 values of n; two seeds.

@@ -8,7 +8,6 @@ from typing import Final
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
 from components.data.tasks.data import Examples
 from components.interchange.importing import import_encoder, source_digest
@@ -23,6 +22,7 @@ from components.settings.finetune import FinetuneSettings
 from components.settings.hub import pinned
 from components.settings.tasks import LABELLED, TaskSource
 from components.settings.training import Training
+from components.studies.logme import logme
 
 #: Rows that an encoder is measured on, and pieces of them if its evidence is not needed; at least one row.
 ROWS: Final = 200
@@ -97,15 +97,9 @@ def measure(start: str, examples: Examples, *, source: TaskSource, name: str, al
         tokens_per_second=float(pieces[len(encoded) - 1]) / seconds,
         warning=other_language(Path(start).name, encoder.tokenizer, texts, language=source.language),
         large=has_large_table(model),
-        logme=_evidence(np.stack(vectors), sample.labels, len(examples.labels)) if compares else float("nan"),
+        logme=logme(np.stack(vectors), sample.labels) if compares else float("nan"),
         reading=reading,
     )
-
-
-def _evidence(vectors: NDArray[np.float64], labels: NDArray[np.int64], count: int) -> float:
-    from components.studies.which_source import logme  # imports matplotlib
-
-    return float(logme(vectors, np.eye(count)[labels]))
 
 
 def own_speed() -> float:
