@@ -11,7 +11,7 @@ from pydantic import BeforeValidator, Field, field_validator, model_validator
 
 from components.core.errors import nearest
 from components.settings.detection import detected, files_of_split, holds_tables
-from components.settings.formats import FORMAT_KEYS, FORMATS, by_name, holding, suffix_of
+from components.settings.formats import FORMAT_KEYS, FORMATS, by_name, suffix_of
 from components.settings.section import Positive, Section
 
 #: Number that represents the budget `all`.
@@ -292,7 +292,8 @@ class TaskSource(Section):
                 for key in sorted(self.model_fields_set & (_KIND_KEYS - set(keys)))
             ]
             problems += [
-                f"format {name} cannot hold kind {self.kind}; use {', '.join(holding(self.kind))}"
+                f"format {name} cannot hold kind {self.kind}; use "
+                f"{', '.join(other for other, format in FORMATS.items() if self.kind in format.kinds)}"
                 for name in formats
                 if self.kind not in FORMATS[name].kinds
             ]
@@ -306,21 +307,6 @@ class TaskSource(Section):
         if problems:
             raise ValueError("; ".join(problems))
         return self
-
-    def _documents_that_fit(self, formats: list[Format]) -> list[str]:
-        problems: list[str] = []
-        if self.document is None or self.document == WHOLE_FILE:
-            return problems
-        if "conll" in formats and self.document not in (MARKS, EMPTY_LINES):
-            problems.append(
-                f"document can only be {MARKS}, {EMPTY_LINES} or {WHOLE_FILE} in format conll; found {self.document!r}"
-            )
-        problems += [
-            f"document must name a column in format {name}, or be {WHOLE_FILE}; found {self.document!r}"
-            for name in formats
-            if name != "conll" and self.document in (EMPTY_LINES, *([] if name == "conllu" else [MARKS]))
-        ]
-        return problems
 
     def _columns_that_fit(self, formats: list[Format]) -> list[str]:
         problems: list[str] = []
@@ -342,7 +328,17 @@ class TaskSource(Section):
             problems.append("key train_languages has no effect without a column of languages")
         if isinstance(self.languages, dict) and self.language in self.languages:
             problems.append(f"languages: {self.language!r} is the language of test already; set language to another")
-        problems += self._documents_that_fit(formats)
+        if self.document is not None and self.document != WHOLE_FILE:
+            if "conll" in formats and self.document not in (MARKS, EMPTY_LINES):
+                problems.append(
+                    f"document can only be {MARKS}, {EMPTY_LINES} or {WHOLE_FILE} in format conll; found "
+                    f"{self.document!r}"
+                )
+            problems += [
+                f"document must name a column in format {name}, or be {WHOLE_FILE}; found {self.document!r}"
+                for name in formats
+                if name != "conll" and self.document in (EMPTY_LINES, *([] if name == "conllu" else [MARKS]))
+            ]
         problems += [
             f"{key} can only be {allowed[-1]} in format {name}; found {value!r}"
             for name in formats
