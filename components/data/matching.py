@@ -160,11 +160,12 @@ def _text_holds(path: Path, codec: str | None, texts: Texts) -> bool:
             structured = block.lstrip()[:1] in (b"{", b"[") if structured is None else structured
             window = before + block
             before, text = window[-overlap:], window.decode(errors="ignore")
-            # Words of UTF-16 are not seen.
-            if "\0" in text or texts.may_be_in(text):
+            if texts.may_be_in(text):
                 possible = True
                 if _window_holds(text, texts, structured=structured):
                     return True
+            # Words of UTF-16 are not seen.
+            possible = possible or "\0" in text
             if structured and len(whole) < _JSON_BYTES:
                 whole += block
     if possible and whole:
@@ -199,7 +200,8 @@ def values_of(lines: Sequence[str]) -> Any:
     """The values of a record of a text file: JSON; a line and its cells; the columns and comments of a sentence."""
     line, *others = (line.rstrip("\r\n") for line in lines)
     if any(others):
-        return [*columns(lines), *(line.partition("=")[2] for line in lines if line.startswith("# "))]
+        comments = [line.partition("=")[2] for line in lines if line.startswith("# ")]
+        return dict(enumerate([*columns(lines), *comments]))
     with suppress(ValueError):
         return json.loads(line)
     return dict(enumerate([line, *line.split("\t")]))

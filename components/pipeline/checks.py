@@ -7,6 +7,7 @@ from pathlib import Path
 
 from components.core.artifacts import digest_files
 from components.core.errors import ConfigError, HeadstartError, nearest
+from components.data.checks import record
 from components.data.checks import stage as data_checks
 from components.data.tasks.reading.labels import files_of
 from components.pipeline.jobs import PAIRS_KIND, PARALLEL, WHOLE
@@ -274,7 +275,7 @@ def check_new_data(params: Params, *, accept: str = "") -> Iterator[str]:
     job = data_checks.ChecksJob(**STAGES["checks"].items(params)[WHOLE])
     checked = data_checks.check_data(job)
     if accept:
-        recorded = data_checks.accept(job, checked, reason=accept)
+        recorded = record.accept(Path(job.settings.record), checked, reason=accept)
         yield from (f"accepted: {finding}" for entry in checked for finding in entry.findings)
         names = ", ".join(recorded) or "nothing new"
         yield f"{job.settings.record}: {names} accepted ({accept}); commit the file"
@@ -285,6 +286,7 @@ def check_new_data(params: Params, *, accept: str = "") -> Iterator[str]:
         before, rows = entry.before, entry.statistics["rows"]
         if entry.accepted is None and before is not None:
             yield f"{entry.name}: {rows:,} rows, {before['statistics']['rows']:,} before"
-    first = sum(entry.before is None and entry.accepted is None for entry in checked)
-    compared = f"{len(checked)} inputs compared with their last accepted versions" if first < len(checked) else ""
-    yield f"data: ok; {compared or 'there is no earlier version to compare with'}"
+    if all(entry.before is None and entry.accepted is None for entry in checked):
+        yield "data: ok; there is no earlier version to compare with"
+    else:
+        yield f"data: ok; {len(checked)} inputs compared with their last accepted versions"

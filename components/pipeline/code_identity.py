@@ -39,7 +39,7 @@ NEUTRAL = tuple(f"{PACKAGE}.{name}" for name in ("core.progress", "core.measurem
 SHORT = 12
 #: Name in `Module.tables` of the sampler that the file of a family names.
 SAMPLER = "sampler="
-#: Function by which the readers are reached that the entries of formats in the same module name.
+#: Name in `Module.tables` of the readers that formats name, and of the function that imports them.
 READERS = "reader_of"
 
 #: Table as "module:NAME" -> names of the entries that a stage uses; of other tables, all entries are used.
@@ -118,10 +118,10 @@ class Sources:
                 code[path.relative_to(self.root).as_posix()] = module.digest
                 waiting += [each for each in module.imported if not f"{each}.".startswith(left_out)]
                 for table, lines in module.tables.items():
-                    used = (entries or {}).get(f"{name}:{table}", () if table == READERS else lines)
+                    used = (entries or {}).get(f"{name}:{table}", lines)
                     waiting += [lines[key] for key in used if lines.get(key)]
             elif name.endswith(f".{READERS}"):
-                waiting += self.module(name.rpartition(".")[0]).tables[READERS].values()
+                waiting += self.module(name.rpartition(".")[0]).tables[READERS]
         libraries -= WITHOUT_EFFECT | sys.stdlib_module_names
         return Closure(dict(sorted(code.items())), dict(map(self._version, sorted(libraries))))
 
@@ -179,7 +179,7 @@ def parse(text: str, *, settings: bool = False) -> Module:
             case ast.keyword(arg="sampler", value=ast.Constant(value=sampler)):
                 tables[SAMPLER] = {str(sampler): ""}
             case ast.Call(func=ast.Name(id="Format"), args=[ast.Constant(value=str(reader)), *_]):
-                tables.setdefault(READERS, {})[reader] = reader.partition(":")[0]
+                tables.setdefault(READERS, {})[f"{PACKAGE}.data.formats.{reader.partition(':')[0]}"] = ""
             case (
                 ast.Assign(targets=[ast.Name(id=name)], value=ast.Call() as call)
                 | ast.AnnAssign(target=ast.Name(id=name), value=ast.Call() as call)

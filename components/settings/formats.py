@@ -5,7 +5,7 @@ A format is an entry here and the module that it names.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from importlib import import_module
 from pathlib import Path
@@ -25,7 +25,7 @@ class Format:
     """A format.
 
     Attributes:
-        reader: "module:function" of what reads its files.
+        reader: "module:function" of `components.data.formats` that reads its files.
         kinds: of task that it can hold.
         keys: of `FORMAT_KEYS` that have an effect.
         suffixes: of its files, in lower case; of a compressed one before .gz, .zst or .zip.
@@ -36,7 +36,6 @@ class Format:
         unit: what a row is called in messages.
         id: column of a row's id, if the format has one.
         tagging: columns of the words and of the tags, unless they are named.
-        written: suffix of files of predictions in this format; empty: of a folder. None: there are none.
     """
 
     reader: str
@@ -50,50 +49,23 @@ class Format:
     unit: str = "line"
     id: str | None = None
     tagging: tuple[str, str] = ("words", "tags")
-    written: str | None = None
 
 
 _SPANS: Final = ("text", "label")
 #: The reader of a file without labels.
-TEXTS: Final = "components.data.formats.plain:read_texts"
+TEXTS: Final = "plain:read_texts"
 FORMATS: Final = {
-    "csv": Format(
-        "components.data.formats.delimited:read_delimited",
-        (*_LINES, "choice"),
-        FORMAT_KEYS,
-        (".csv",),
-        table=True,
-        corpus=True,
-    ),
+    "csv": Format("delimited:read_delimited", (*_LINES, "choice"), FORMAT_KEYS, (".csv",), table=True, corpus=True),
     "tsv": Format(
-        "components.data.formats.delimited:read_delimited",
-        (*_LINES, "choice"),
-        FORMAT_KEYS,
-        (".tsv", ".tab"),
-        table=True,
-        corpus=True,
+        "delimited:read_delimited", (*_LINES, "choice"), FORMAT_KEYS, (".tsv", ".tab"), table=True, corpus=True
     ),
     "jsonl": Format(
-        "components.data.formats.jsontables:read_jsonl",
-        _NESTED,
-        _PLACES | {"encoding"},
-        (".jsonl", ".ndjson"),
-        table=True,
-        corpus=True,
+        "jsontables:read_jsonl", _NESTED, _PLACES | {"encoding"}, (".jsonl", ".ndjson"), table=True, corpus=True
     ),
-    "json": Format(
-        "components.data.formats.jsontables:read_json", _NESTED, suffixes=(".json",), table=True, unit="row"
-    ),
-    "parquet": Format(
-        "components.data.formats.parquets:read_parquet",
-        _NESTED,
-        suffixes=(".parquet",),
-        table=True,
-        corpus=True,
-        unit="row",
-    ),
+    "json": Format("jsontables:read_json", _NESTED, suffixes=(".json",), table=True, unit="row"),
+    "parquet": Format("parquets:read_parquet", _NESTED, suffixes=(".parquet",), table=True, corpus=True, unit="row"),
     "workbook": Format(
-        "components.data.formats.workbook:read_workbook",
+        "workbook:read_workbook",
         (*_LINES, "choice"),
         _PLACES | {"header"},
         (".xlsx", ".xlsm", ".xlsb", ".xls", ".ods"),
@@ -101,32 +73,15 @@ FORMATS: Final = {
         corpus=True,
         unit="row",
     ),
-    "parallel": Format(
-        "components.data.formats.plain:read_parallel", _LINES, _PLACES | {"encoding"}, tagging=("seq.in", "seq.out")
-    ),
-    "datasets": Format("components.data.formats.hub:read_hub", _NESTED, suffixes=(".arrow",), unit="row", written=""),
-    "label-studio": Format(
-        "components.data.formats.annotations:read_annotated",
-        _LINES,
-        tool=True,
-        unit="task",
-        tagging=_SPANS,
-        written=".json",
-    ),
-    "doccano": Format(
-        "components.data.formats.annotations:read_annotated", _TAGGED, tool=True, tagging=_SPANS, written=".jsonl"
-    ),
-    "prodigy": Format(
-        "components.data.formats.annotations:read_annotated", _TAGGED, tool=True, tagging=_SPANS, written=".jsonl"
-    ),
-    "label-first": Format(
-        "components.data.formats.plain:read_label_first", ("classification", "multilabel"), frozenset(("encoding",))
-    ),
-    "classes": Format(
-        "components.data.formats.plain:read_classes", ("classification",), frozenset(("encoding",)), unit="text"
-    ),
+    "parallel": Format("plain:read_parallel", _LINES, _PLACES | {"encoding"}, tagging=("seq.in", "seq.out")),
+    "datasets": Format("hub:read_hub", _NESTED, suffixes=(".arrow",), unit="row"),
+    "label-studio": Format("annotations:read_annotated", _LINES, tool=True, unit="task", tagging=_SPANS),
+    "doccano": Format("annotations:read_annotated", _TAGGED, tool=True, tagging=_SPANS),
+    "prodigy": Format("annotations:read_annotated", _TAGGED, tool=True, tagging=_SPANS),
+    "label-first": Format("plain:read_label_first", ("classification", "multilabel"), frozenset(("encoding",))),
+    "classes": Format("plain:read_classes", ("classification",), frozenset(("encoding",)), unit="text"),
     "conll": Format(
-        "components.data.formats.conll:read_conll",
+        "conll:read_conll",
         ("tagging",),
         frozenset(("delimiter", "encoding")),
         (".conll", ".bio", ".iob"),
@@ -135,7 +90,7 @@ FORMATS: Final = {
         tagging=("0", "-1"),
     ),
     "conllu": Format(
-        "components.data.formats.conll:read_conll",
+        "conll:read_conll",
         ("tagging",),
         suffixes=(".conllu",),
         only={"words": (None, "form")},
@@ -143,7 +98,7 @@ FORMATS: Final = {
         tagging=("form", "upos"),
     ),
     "squad": Format(
-        "components.data.formats.jsontables:read_squad",
+        "jsontables:read_squad",
         ("questions",),
         frozenset(("slice", "group")),
         only={"slice": (None, "title"), "group": (None, "auto", "title")},
@@ -157,7 +112,7 @@ def reader_of(name: str) -> Any:
     """The function that reads a format, or `texts`, lines without labels. Who imports this function can reach every
     reader (`components.pipeline.code_identity`)."""
     module, _, function = (FORMATS[name].reader if name in FORMATS else TEXTS).partition(":")
-    return getattr(import_module(module), function)
+    return getattr(import_module(f"components.data.formats.{module}"), function)
 
 
 def suffix_of(name: str) -> str:
@@ -177,8 +132,3 @@ def by_name(name: str) -> str:
 def is_table(name: str) -> bool:
     """Whether a format is a table; `texts` and others that hold no labelled data are none."""
     return name in FORMATS and FORMATS[name].table
-
-
-def holding(kind: str) -> Iterator[str]:
-    """The formats that can hold a kind of task."""
-    return (name for name, format in FORMATS.items() if kind in format.kinds)

@@ -11,7 +11,7 @@ from pydantic import BeforeValidator, Field, field_validator, model_validator
 
 from components.core.errors import nearest
 from components.settings.detection import detected, files_of_split, holds_tables
-from components.settings.formats import FORMAT_KEYS, FORMATS, by_name, holding, suffix_of
+from components.settings.formats import FORMAT_KEYS, FORMATS, by_name, suffix_of
 from components.settings.section import Positive, Section
 
 #: Number that represents the budget `all`.
@@ -292,7 +292,8 @@ class TaskSource(Section):
                 for key in sorted(self.model_fields_set & (_KIND_KEYS - set(keys)))
             ]
             problems += [
-                f"format {name} cannot hold kind {self.kind}; use {', '.join(holding(self.kind))}"
+                f"format {name} cannot hold kind {self.kind}; use "
+                f"{', '.join(other for other, format in FORMATS.items() if self.kind in format.kinds)}"
                 for name in formats
                 if self.kind not in FORMATS[name].kinds
             ]

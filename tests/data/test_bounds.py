@@ -72,22 +72,18 @@ def test_a_sheet_of_gigabytes(tmp_path):
         open_rows(path)
 
 
-def test_aliases_that_repeat_billions_of_values(tmp_path):
+ALIASES = (
+    ["a0: &a0 [1, 2, 3, 4, 5, 6, 7, 8, 9]", *(f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 9)}]" for n in range(1, 10))],
+    ["a0: &a0 {x: 1}", *(f"a{n}: &a{n} {{<<: [{', '.join([f'*a{n - 1}'] * 9)}]}}" for n in range(1, 10))],
+)
+
+
+@pytest.mark.parametrize("levels", ALIASES, ids=["values", "merge keys"])
+def test_aliases_that_repeat_billions_of_values(levels, tmp_path):
     path = tmp_path / "params.yaml"
-    levels = ["a0: &a0 [1, 2, 3, 4, 5, 6, 7, 8, 9]"]
-    levels += [f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 9)}]" for n in range(1, 10)]
     path.write_text("\n".join(levels))
     with pytest.raises(ConfigError, match=r"params.yaml: its aliases repeat more than 100,000 values; write them out"):
         read_file(path)
-    path.write_text("run: &run {out: here}\ncopy: *run\nitself: &i [*i]\n")
-    assert read_file(path)["copy"] == {"out": "here"}
-
-
-def test_merge_keys_that_repeat_billions_of_values(tmp_path):
-    path = tmp_path / "params.yaml"
-    levels = ["a0: &a0 {x: 1}", *(f"a{n}: &a{n} {{<<: [{', '.join([f'*a{n - 1}'] * 9)}]}}" for n in range(1, 10))]
-    path.write_text("\n".join(levels))
-    with pytest.raises(ConfigError, match=r"params.yaml: its aliases repeat more than 100,000 values; write them out"):
-        read_file(path)
-    path.write_text("\n".join(levels[:3]))
-    assert read_file(path) == {"a0": {"x": 1}, "a1": {"x": 1}, "a2": {"x": 1}}
+    path.write_text("\n".join(levels[:2]) + "\nrun: &run {out: here}\ncopy: *run\nitself: &i [*i]\n")
+    read = read_file(path)
+    assert read["copy"] == {"out": "here"} and read["a1"] in ([read["a0"]] * 9, {"x": 1})

@@ -1,5 +1,6 @@
 """A format that is a reader and an entry is read by every entry point, and its code belongs to what reads data."""
 
+import sys
 from pathlib import Path
 
 import pytest
@@ -31,7 +32,8 @@ def read_toy(file: Rows) -> Numbered:
 
 @pytest.fixture
 def toy(monkeypatch, tmp_path) -> Path:
-    format = formats.Format(f"{__name__}:read_toy", ("classification",), suffixes=(".toy",), table=True, corpus=True)
+    format = formats.Format("toy:read_toy", ("classification",), suffixes=(".toy",), table=True, corpus=True)
+    monkeypatch.setitem(sys.modules, "components.data.formats.toy", sys.modules[__name__])
     monkeypatch.setitem(formats.FORMATS, "toy", format)
     path = tmp_path / "reviews.toy"
     path.write_text("".join(f"{label} -> {text}\n" for text, label in zip(TEXTS, LABELS, strict=True)))
@@ -57,6 +59,7 @@ def test_every_format_has_a_reader_and_every_kind_a_format():
 
 
 def test_code_of_readers_belongs_to_stages_that_read_data_only():
-    readers = {f"{format.reader.partition(':')[0].replace('.', '/')}.py" for format in formats.FORMATS.values()}
+    modules = {format.reader.partition(":")[0] for format in formats.FORMATS.values()}
+    readers = {f"components/data/formats/{module}.py" for module in modules}
     assert readers <= installed().closure("components.data.formats.rows").modules.keys()
     assert not readers & installed().closure("components.settings.params").modules.keys()

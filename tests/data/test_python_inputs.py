@@ -16,7 +16,6 @@ from headstart.tables import InputError, read_table
 from headstart.tasks import holds_pairs, read_unlabelled
 from headstart.tasks import read_task as task
 from tests.data.public_inputs import LABELS, TEXTS, targets_of
-from tests.tasks.labelled import jsonl
 
 ROWS = [{"text": text, "label": label} for text, label in zip(TEXTS, LABELS, strict=True)]
 
@@ -94,13 +93,6 @@ def test_columns_with_one_label_each(cells):
         "column 'text' is the text, 'late', 'dear' are columns of labels, one in each row; a single column with its "
         "name makes it a classification"
     ) in single.notes
-
-
-def test_spans_of_an_annotation_tool_are_tags_of_words(tmp_path):
-    rows = [{"id": n, "text": f"Jim ran {n}", "label": [[0, 3, "PER"]]} for n in range(4)]
-    jsonl(tmp_path / "a.jsonl", *rows)
-    read = task(tmp_path / "a.jsonl")
-    assert (read.kind, read.fields[0], targets_of(read)[0]) == ("tagging", ("Jim", "ran", "0"), ["B-PER", "O", "O"])
 
 
 @pytest.mark.parametrize(("second", "pairs"), [([*reversed(TEXTS)], True), ([*range(24)], False)])

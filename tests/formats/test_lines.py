@@ -68,11 +68,6 @@ def test_other_encodings_are_recognised(tmp_path, encoding):
         assert [line for _, line in read(tmp_path / name)] == text.split("\n")[:-1]
 
 
-def test_a_file_of_an_old_mac_ends_lines_with_returns(tmp_path):
-    (tmp_path / "a.txt").write_bytes(b"one\rtwo\r")
-    assert read(tmp_path / "a.txt") == [(1, "one"), (2, "two")]
-
-
 def test_bad_bytes_are_replaced_and_counted(tmp_path):
     path = tmp_path / "a.txt"
     path.write_bytes(b"fine\ncaf\xe9 and \xff\xfe\n" + "fine too, été\n".encode() * 20)
@@ -115,9 +110,6 @@ def test_a_line_of_ten_megabytes_is_an_error(tmp_path, end):
         read(path)
     path.write_text("first\n" + "x" * LINE_BYTES + end)
     assert len(read(path)[1][1]) == LINE_BYTES
-
-
-#
 
 
 @pytest.mark.parametrize(

@@ -11,8 +11,7 @@ from components.data.formats.rows import open_rows
 from components.data.matching import Texts, file_holds
 from components.pipeline.lineage import editing
 from components.pipeline.lineage.editing import remove_records
-from tests.data.public_inputs import CASES as CASES_OF_FILES
-from tests.data.public_inputs import put
+from tests.data import public_inputs
 
 SECRET = "Agnetha Quisling lives in Elmstreet 17"
 TEXTS = Texts([SECRET, "too short"])
@@ -130,9 +129,12 @@ def test_what_is_a_record_of_a_file(files, edited, removed, changed, tmp_path):
     assert remove_records(tmp_path / edited, TEXTS) == 0
 
 
+def rows_in(path):
+    return [row for _, row in open_rows(path, rejected=lambda error, row: None).numbered]
+
+
 SHORT = {
     "a.csv": ('text,n\n"on, lamp",1\nlamp on you go,2\n', ["lamp on you go"]),
-    "a.tsv": ("text\tn\non lamp\t1\nlamp on\t2\n", ["lamp on"]),
     "trec": ("a:b on lamp\na:b on\n" * 9, ["on"] * 9),
     "split.json": (json.dumps({"text": {"0": "on lamp", "1": "lamp on"}, "n": {"0": "a", "1": "b"}}), ["lamp on"]),
 }
@@ -141,16 +143,17 @@ SHORT = {
 @pytest.mark.parametrize("name", SHORT)
 def test_a_short_text_is_found_as_a_cell(tmp_path, name):
     content, left = SHORT[name]
-    path = put(tmp_path / name, content)
+    path = public_inputs.put(tmp_path / name, content)
     short = Texts(["on lamp"])
-    assert file_holds(path, short) and remove_records(path, short) and not file_holds(path, short)
-    assert [row["text"] for _, row in open_rows(path).rows] == left
+    assert file_holds(path, short) and remove_records(path, short)
+    assert not file_holds(path, short)
+    assert [row["text"] for row in rows_in(path)] == left
 
 
-@pytest.mark.parametrize("case", CASES_OF_FILES, ids=lambda case: case.name)
+@pytest.mark.parametrize("case", public_inputs.CASES, ids=lambda case: case.name)
 def test_a_row_of_any_readable_file_is_found_and_removed(case, tmp_path):
-    path = put(tmp_path / case.name, case.content)
-    _, gone, *_ = rows = [row for _, row in open_rows(path, rejected=lambda error, row: None).rows]
+    path = public_inputs.put(tmp_path / case.name, case.content)
+    _, gone, *_ = rows = rows_in(path)
     texts = Texts([max((value for value in gone.values() if isinstance(value, str)), key=len)])
     assert file_holds(path, texts)
     if case.name.endswith((".xlsx", ".ods", ".zip")):
@@ -158,7 +161,7 @@ def test_a_row_of_any_readable_file_is_found_and_removed(case, tmp_path):
             remove_records(path, texts)
         return
     assert remove_records(path, texts) == 1 and not file_holds(path, texts)
-    assert [row for _, row in open_rows(path, rejected=lambda error, row: None).rows] == [rows[0], *rows[2:]]
+    assert rows_in(path) == [rows[0], *rows[2:]]
 
 
 def test_a_page_that_begins_inside_of_a_line_is_refused(tmp_path):

@@ -357,15 +357,6 @@ def test_the_label_is_what_the_texts_tell():
     assert understand(listed("연령 성별 상황 문장", untold)).keys["label"] in ("연령", "성별")
 
 
-def test_a_word_for_a_person_is_no_label():
-    assert (
-        understand(listed("gender mood text", [("fm"[n % 2], "xyz"[n % 3], f"a b c {n}") for n in range(12)])).keys[
-            "label"
-        ]
-        == "mood"
-    )
-
-
 @pytest.mark.parametrize(
     ("columns", "row", "text", "label"),
     [
@@ -375,6 +366,8 @@ def test_a_word_for_a_person_is_no_label():
         ("comment story end", lambda n: (["yes", "no"][n % 2], told(60)[n][1], told(60)[n][0]), "story", "end"),
         ("text said mood", lambda n: (f"https://x.org/{n}", told(60)[n][1], "xy"[n % 2]), "said", "mood"),
         ("type said mood", lambda n: ("tweet", told(60)[n][1], "xy"[n % 2]), "said", "mood"),
+        # A word for a person is no label.
+        ("gender mood text", lambda n: ("fm"[n % 2], "xyz"[n % 3], f"a b c {n}"), "text", "mood"),
         # Short texts are texts if there are no longer ones.
         ("text label", lambda n: (["yes", "no", "well"][n % 3], "xy"[n % 2]), "text", "label"),
     ],

@@ -87,15 +87,6 @@ def test_overlap_is_dropped_from_the_earlier_split_or_reported(source, rule, lef
     assert data.counts == {"train_rows_in_later_splits": 3, "dev_rows_in_later_splits": 1}
 
 
-def test_overlap_can_be_refused(source):
-    with pytest.raises(DataError) as error:
-        read(overlapping(source, "refuse"))
-    assert str(error.value) == (
-        f"{source.path}: 4 row(s) of train and dev are also in a later split, the first in train (line 37): "
-        "'the the red plum the 200'; remove them, or set data.tasks.things.overlap to drop or report"
-    )
-
-
 def test_a_class_lost_to_the_dev_share_is_named(source):
     path = Path(source.path) / "train.jsonl"
     # The only row of this class is assigned to dev by its hash.

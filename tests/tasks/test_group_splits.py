@@ -44,14 +44,6 @@ def test_no_group_is_in_two_splits(kind, tmp_path):
         assert [units[name] for name in split.groups] == split.units.tolist(), "a group is in one unit"
 
 
-def test_copies_join_groups(tmp_path):
-    given = grouped("classification")
-    given[1] |= {"text": given[0]["text"].upper() + "!", "label": given[0]["label"]}
-    train = read(source_of(tmp_path, given, test_share=0.01)).train
-    actual = dict(zip(train.groups, train.units.tolist(), strict=True))
-    assert actual["c0"] == actual["c1"] != actual["c2"]
-
-
 def test_sentences_of_a_document_are_in_one_split(tmp_path):
     given = [row | {"document": row.pop("customer")} for row in grouped("tagging")]
     actual = read(source_of(tmp_path, given, kind="tagging", document="document", group=None))

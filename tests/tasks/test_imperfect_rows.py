@@ -69,8 +69,6 @@ def test_three_wrong_answers_do_not_refuse_690_right_ones(tmp_path):
     assert (len(data.train), data.counts["wrong_spans"]) == (691, 3)
     moved = data.train.ids.index("train-690")
     assert targets(data.train)[moved] == [10, 15]
-    dropped = read("questions", tmp_path, wrong_spans="drop", **files)
-    assert len(dropped.train) == 690
     squad(tmp_path / "train.json", *right[:50], *wrong)
     with pytest.raises(DataError, match=r"3 answer\(s\) of 3 question\(s\) do not match their context: correct them"):
         read("questions", tmp_path, **files)

@@ -1,12 +1,12 @@
 """Comparison of the statistics of two versions of the data (`components.data.checks.measure`)."""
 
 import math
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
-from components.data.checks.measure import Finding, Statistics
+from components.data.checks.measure import Statistics
 from components.settings.checks import ChecksSettings
 
 #: Number of names or shares that a message lists.
@@ -35,15 +35,15 @@ _DISTRIBUTIONS = (
 Violation = tuple[str, str, Sequence[str], bool]
 
 
-def findings(violations: Iterable[Violation], settings: ChecksSettings, *, where: str, first: bool) -> list[Finding]:
-    """Violations of checks that are not switched off; a first version is only warned about. `where`: the unit, and its
-    files in a parenthesis that is open."""
-    results = []
+def findings(violations: Iterable[Violation], settings: ChecksSettings, *, where: str, first: bool) -> dict[str, str]:
+    """Violations of checks that are not switched off, in words -> their rule; `note` ends no run, and a first version
+    is only warned about. `where`: the unit, and its files in a parenthesis that is open."""
+    results = {}
     for check, text, positions, noted in violations:
         if (rule := getattr(settings, check)) != "off":
             rule = "warn" if first else "note" if noted else rule
             at = f", first at {', '.join(positions)}" if positions else ""
-            results.append(Finding(f"{where}{at}): {text} (checks.{check}: {rule})", rule))
+            results[f"{where}{at}): {text} (checks.{check}: {rule})"] = rule
     return results
 
 
@@ -58,48 +58,39 @@ def compare(
         names: labels of all splits of the task, in the last version and in this one; None: the labels are intervals of
             numbers, and a new one is not a violation.
     """
+    from scipy.stats import hypergeom
+
     for check, key, allowed, what in _SHARES:
         count, rows = new[key], new["rows"] + new["empty"]
         before, earlier = (0, 1) if old is None else (old[key], old["rows"] + old["empty"])
-        if count / max(rows, 1) - before / max(earlier, 1) > allowed:
-            was = "the first version" if old is None else f"{before / max(earlier, 1):.1%} before"
-            text = f"{count / max(rows, 1):.1%} {what}, {was}; allowed increase {allowed:.1%}"
-            noted = old is not None and _by_chance(count, rows, before, earlier)
-            yield check, text, new["positions"].get(key, ()), noted
+        share, was = count / max(rows, 1), before / max(earlier, 1)
+        if share - was > allowed:
+            text = f"{share:.1%} {what}, {'the first version' if old is None else f'{was:.1%} before'}"
+            # One row is a large share of a small split: one-sided exact test of Fisher.
+            by_chance = hypergeom.sf(count - 1, rows + earlier, count + before, rows) > ERROR
+            noted = old is not None and bool(by_chance)
+            yield check, f"{text}; allowed increase {allowed:.1%}", new["positions"].get(key, ()), noted
     if old is None:
         return
     if new["rows"] < (1 - MOST_LOSS) * old["rows"]:
         yield "rows", f"{new['rows']:,} rows, {old['rows']:,} before; allowed loss {MOST_LOSS:.0%}", (), False
     if new["columns"] and (missing := [name for name in old["columns"] if name not in new["columns"]]):
         yield "columns", f"column {_list(missing)} is missing", (), False
-    if names is not None and new["classes"] and old["classes"]:
-        yield from _labels(new["classes"], old["classes"], *names)
+    labels, former = new["classes"], old["classes"]
+    if names is not None and labels and former:
+        # With an expected count of m, a label is absent by chance with probability exp(-m).
+        least = -math.log(ERROR) * sum(former.values()) / sum(labels.values())
+        gone = [name for name, count in former.items() if name not in labels and count > least]
+        # One that moves between the splits of a task is noted: with more rows, the split by hash gives a rare class its
+        # first row of test.
+        for what, changed, elsewhere, where in (
+            ("new label", labels.keys() - former.keys(), names[0], "other splits had it before"),
+            ("missing label", gone, names[1], "other splits have it"),
+        ):
+            for moved, more in ((False, ""), (True, f" in this split; {where}")):
+                if listed := sorted(name for name in changed if (name in elsewhere) == moved):
+                    yield "labels", f"{what} {_list(listed)}{more}", (), moved
     yield from distributions(new, old)
-
-
-def _labels(
-    new: Mapping[str, int], old: Mapping[str, int], before: Collection[str], now: Collection[str]
-) -> Iterator[Violation]:
-    """Labels that are new or missing in a split. One that moves between the splits of a task is noted: with more rows,
-    the split by hash gives a rare class its first row of test."""
-    # With an expected count of m, a label is absent by chance with probability exp(-m).
-    least = -math.log(ERROR) * sum(old.values()) / sum(new.values())
-    gone = sorted(name for name, count in old.items() if name not in new and count > least)
-    for what, changed, elsewhere, where in (
-        ("new label", sorted(new.keys() - old.keys()), before, "other splits had it before"),
-        ("missing label", gone, now, "other splits have it"),
-    ):
-        for moved, more in ((False, ""), (True, f" in this split; {where}")):
-            if names := [name for name in changed if (name in elsewhere) == moved]:
-                yield "labels", f"{what} {_list(names)}{more}", (), moved
-
-
-def _by_chance(count: int, rows: int, before: int, earlier: int) -> bool:
-    """Whether two samples of one distribution differ by as many such rows with a probability above `ERROR`: one-sided
-    exact test of Fisher. One row is a large share of a small split."""
-    from scipy.stats import hypergeom
-
-    return bool(hypergeom.sf(count - 1, rows + earlier, count + before, rows) > ERROR)
 
 
 def distributions(new: Statistics, old: Statistics) -> Iterator[Violation]:

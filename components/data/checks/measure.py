@@ -21,7 +21,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from hashlib import blake2b
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -60,6 +60,7 @@ EXCERPT = 2_000
 NAMED = 3
 
 Statistics = dict[str, Any]
+Source = CorpusSource | ParallelSource
 #: Text, position (`train.jsonl:17`, or an id), labels, and labels in the data files where a person has given others.
 Item = tuple[str, str, tuple[str, ...], tuple[str, ...] | None]
 
@@ -106,16 +107,6 @@ def combine(parts: Sequence[Statistics]) -> Statistics:
     return total | {"columns": columns, "content": "", "positions": positions}
 
 
-class Finding(NamedTuple):
-    """A violation of a rule in words, with its place; `note` ends no run."""
-
-    text: str
-    rule: str
-
-    def __str__(self) -> str:
-        return self.text
-
-
 @dataclass
 class Unit:
     """What is compared with its own last version: a corpus, or one split of a task.
@@ -129,7 +120,7 @@ class Unit:
         parts: (name, digest, statistics) of the files of a corpus; empty for a task.
         before: the accepted version that it was compared with; None: there is none.
         accepted: the entry by which this content has been accepted; None: it has not.
-        findings: violations of the rules.
+        findings: violations of the rules in words -> their rule.
     """
 
     name: str
@@ -141,29 +132,22 @@ class Unit:
     parts: Sequence[tuple[str, str, Statistics]] = ()
     before: dict[str, Any] | None = None
     accepted: dict[str, Any] | None = None
-    findings: list[Finding] = field(default_factory=list)
+    findings: dict[str, str] = field(default_factory=dict)
 
 
-@dataclass(frozen=True)
-class MeasuredFile:
-    """A raw file of a corpus: its name, and the name by which a worker reads it."""
-
-    name: str
-    place: str
-    source: CorpusSource | ParallelSource
-
-
-def measure_file(item: MeasuredFile, key: str, work: Work) -> Facts:
-    """The statistics of a raw file; of pairs, of both texts together."""
-    path = work.read(item.place)
+def measure_file(item: tuple[str, str, Source], key: str, work: Work) -> Facts:
+    """The statistics of a raw file, given by its name and the name by which a worker reads it; of pairs, of both texts
+    together."""
+    name, place, source = item
+    path = work.read(place)
     items: Iterator[Item] = (
-        ("\n".join(texts) if texts[0].strip() else "", f"{item.name}:{number}", (), None)
-        for number, texts, _ in read_documents(path, item.source, Reading())
+        ("\n".join(texts) if texts[0].strip() else "", f"{name}:{number}", (), None)
+        for number, texts, _ in read_documents(path, source, Reading())
     )
     return measure(items, columns=_columns(path))
 
 
-def corpus_unit(name: str, source: CorpusSource | ParallelSource, *, cluster: ClusterSettings) -> Unit:
+def corpus_unit(name: str, source: Source, *, cluster: ClusterSettings) -> Unit:
     settings, paths = source.model_dump_json(), raw_files(Path(source.path))[0]
     digests = kept_digests(paths)
     # The name is part of the positions. Files of different folders may have the same name and content.
@@ -173,12 +157,13 @@ def corpus_unit(name: str, source: CorpusSource | ParallelSource, *, cluster: Cl
     files = dict(zip(keys, paths, strict=True))
 
     def measured(missing: Sequence[str]) -> list[Facts]:
-        size = sum(files[key].stat().st_size for key in missing)
+        given = {key: files[key] for key in missing}
+        size = sum(path.stat().st_size for path in given.values())
         with sharded(CACHE / name, settings=cluster, size=size) as steps:
-            places = {key: steps.work.publish(files[key], f"{key}-{files[key].name}") for key in missing}
-            return steps.map(
-                measure_file, {key: MeasuredFile(files[key].name, place, source) for key, place in places.items()}
-            )
+            items = {
+                key: (path.name, steps.work.publish(path, f"{key}-{path.name}"), source) for key, path in given.items()
+            }
+            return steps.map(measure_file, items)
 
     statistics = _kept(files, measured)
     # Twelve digits suffice to tell files apart.
@@ -202,18 +187,13 @@ def task_units(name: str, source: TaskSource) -> list[Unit]:
         Unit(
             f"{name} {split}",
             f"{source.path}/{' + '.join(source.files(split) or source.files('train'))}",
-            digest_text(json.dumps([settings, compact(statistics)], sort_keys=True)),
+            digest_text(json.dumps([settings, statistics | {"positions": {}}], sort_keys=True)),
             statistics,
             named=not has(source.kind, "score"),
             task=name,
         )
         for split, statistics in _kept([key], lambda _: [_of_task(name, source)])[key].items()
     ]
-
-
-def compact(statistics: Statistics) -> Statistics:
-    """The statistics without what is needed to name rows."""
-    return statistics | {"positions": {}}
 
 
 def _of_task(name: str, source: TaskSource) -> dict[str, Statistics]:

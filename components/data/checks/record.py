@@ -19,7 +19,7 @@ from typing import Any
 from components.core.artifacts import write_atomic
 from components.core.environment import who
 from components.core.errors import ArtifactError
-from components.data.checks.measure import Unit, compact
+from components.data.checks.measure import Unit
 
 #: Number of versions per unit that are kept, and number of these that have statistics.
 KEPT = 100
@@ -88,8 +88,9 @@ def accept(path: Path, units: Iterable[Unit], *, reason: str) -> list[str]:
     for unit in units:
         versions = record.setdefault(unit.name, [])
         if not versions or versions[-1]["digest"] != unit.digest:
-            content = {"findings": list(map(str, unit.findings)), "files": [digest for _, digest, _ in unit.parts]}
-            versions.append({"digest": unit.digest} | given | content | {"statistics": compact(unit.statistics)})
+            version = {"digest": unit.digest} | given | {"findings": [*unit.findings]}
+            version |= {"files": [digest for _, digest, _ in unit.parts]}
+            versions.append(version | {"statistics": unit.statistics | {"positions": {}}})
             new.append(unit.name)
     if new:
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -49,11 +49,11 @@ def checks(job: ChecksJob) -> Path:
             "rows": unit.statistics["rows"],
             "compared_with": before and "version of {time} ({by})".format(**before),
             "accepted": "accepted on {time} by {by}: {reason}".format(**accepted) if accepted and by_a_person else None,
-            "findings": list(map(str, unit.findings)),
+            "findings": [*unit.findings],
         }
     with writing(job.output, kind=KIND) as draft:
         (draft.path / FILE).write_text(json.dumps(content, ensure_ascii=False, indent=1) + "\n", encoding="utf-8")
-    accept(job, units)
+    record.accept(Path(job.settings.record), units, reason=record.BY_RULE)
     return job.output
 
 
@@ -105,7 +105,7 @@ def _compare(unit: Unit, units: Sequence[Unit], versions: record.Record, setting
     if old and 0 < len(added) < len(unit.parts):
         parts = ", ".join(name for name, _ in added[:3]) + (" ..." if len(added) > 3 else "")
         of_new = distributions(combine([each for _, each in added]), old)
-        unit.findings += findings(of_new, settings, where=f"{unit.name}, new files ({unit.where}: {parts}", first=False)
+        unit.findings |= findings(of_new, settings, where=f"{unit.name}, new files ({unit.where}: {parts}", first=False)
 
 
 def refuse(units: Sequence[Unit]) -> None:
@@ -114,18 +114,9 @@ def refuse(units: Sequence[Unit]) -> None:
     Raises:
         DataError: lists the violations.
     """
-    new = [finding for unit in units if unit.accepted is None for finding in unit.findings]
-    if stopping := [f"\n  {finding}" for finding in new if finding.rule == "stop"]:
+    new = [finding for unit in units if unit.accepted is None for finding in unit.findings.items()]
+    if stopping := [f"\n  {text}" for text, rule in new if rule == "stop"]:
         raise DataError(
             f"{len(stopping)} violation(s) of the rules for new data{''.join(stopping)}\ncorrect the data; if the "
             "change is intended: headstart check --accept REASON"
         )
-
-
-def accept(job: ChecksJob, units: Sequence[Unit], *, reason: str = record.BY_RULE) -> list[str]:
-    """Record the data as accepted; returns the units that were not the last accepted version already.
-
-    Raises:
-        ArtifactError: the file of the accepted versions is damaged or cannot be written.
-    """
-    return record.accept(Path(job.settings.record), units, reason=reason)

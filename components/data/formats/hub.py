@@ -21,7 +21,7 @@ from components.data.formats.parquets import METADATA, Names, class_names, class
 from components.data.formats.tables import PLAIN, Numbered, Rows, problem
 from components.data.formats.words import covered
 from components.settings.detection import INFO, INFOS, README, STATE, repository_header
-from components.settings.formats import FORMATS, by_name, is_table, reader_of
+from components.settings.formats import by_name, is_table, reader_of
 
 #: Columns of words and tags, in order of preference.
 WORDS: Final = ("tokens", "words")
@@ -164,9 +164,11 @@ def _feature(kind: pa.DataType) -> dict[str, Any] | None:
     return {"dtype": name, "_type": "Value"} if plain else None
 
 
+#: Format -> suffix of files of predictions; other formats are folders.
+_SUFFIXES: Final = {"label-studio": ".json", "doccano": ".jsonl", "prodigy": ".jsonl"}
 #: Format -> writer of predictions.
 WRITERS: Final[dict[str, Callable[..., None]]] = {
-    **{form: partial(write_annotated, form=form) for form in ("label-studio", "doccano", "prodigy")},
+    **{form: partial(write_annotated, form=form) for form in _SUFFIXES},
     "datasets": write_hub,
 }
 
@@ -179,7 +181,7 @@ def check_written(form: str, output: Path) -> None:
     """
     if form not in WRITERS:
         raise ConfigError(f"unknown format {form!r}{nearest(form, WRITERS)}")
-    suffix = str(FORMATS[form].written)
+    suffix = _SUFFIXES.get(form, "")
     if output.suffix != suffix:
         expected = f"a file {output.stem}{suffix}" if suffix else f"a folder, such as {output.with_suffix('')}"
         raise ConfigError(f"{output}: predictions for {form} are {expected}")

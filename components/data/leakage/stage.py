@@ -9,7 +9,6 @@ exact), and `refused` is the reason for which the rule excludes a system from pr
 import json
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from itertools import chain
 from pathlib import Path
@@ -165,7 +164,8 @@ def leakage(job: LeakageJob) -> Path:
     """
     rows = _rows_of(job.examples.absolute(), read_manifest(job.examples).digest)
     sources = list(dict.fromkeys(source for seen in job.systems.values() for source in seen))
-    size = sum(_size(job, source) for source in sources if source.startswith(CORPUS))
+    searched = [shard for source in sources if source.startswith(CORPUS) for shard in _shards(job, source)]
+    size = sum(path.stat().st_size for path in searched)
     with sharded(job.output, settings=job.cluster, size=size) as steps:
         copies = {
             source: _in_corpus(job, source, steps) if source.startswith(CORPUS) else _in_train(job, source, rows)
@@ -188,28 +188,19 @@ def leakage(job: LeakageJob) -> Path:
     return job.output
 
 
-def _directory(job: LeakageJob, source: str) -> Path:
+def _shards(job: LeakageJob, source: str) -> list[Path]:
     assert job.corpus is not None  # a system that has seen a corpus
-    return job.corpus / source.removeprefix(CORPUS)
+    return corpora.shards(job.corpus / source.removeprefix(CORPUS))
 
 
-def _size(job: LeakageJob, source: str) -> int:
-    return sum(path.stat().st_size for path in corpora.shards(_directory(job, source)))
+def search_shard(item: tuple[str, Path, str], key: str, work: Work) -> Facts:
+    """The copies of rows in a shard of a corpus; of pairs, on either side.
 
-
-@dataclass(frozen=True)
-class SearchedShard:
-    """Inputs of `search_shard`: name of the shard in the work folder, labelled data, and the digest of their
-    manifest."""
-
-    name: str
-    examples: Path
-    digest: str
-
-
-def search_shard(item: SearchedShard, key: str, work: Work) -> Facts:
-    """The copies of rows in a shard of a corpus; of pairs, on either side."""
-    rows, path, documents = _rows_of(item.examples, item.digest), work.read(item.name), 0
+    Args:
+        item: name of the shard in the work folder, labelled data, and the digest of their manifest.
+    """
+    name, examples, digest = item
+    rows, path, documents = _rows_of(examples, digest), work.read(name), 0
 
     def hits() -> Iterator[Hit]:
         nonlocal documents
@@ -224,10 +215,10 @@ def search_shard(item: SearchedShard, key: str, work: Work) -> Facts:
 
 def _in_corpus(job: LeakageJob, source: str, steps: Steps) -> _Copies:
     digest, items = read_manifest(job.examples).digest, {}
-    for shard in corpora.shards(_directory(job, source)):
+    for shard in _shards(job, source):
         place = steps.work.publish(shard, shard.name)
         key = digest_of("leakage", job.code, digest, shard.name)
-        items[key] = SearchedShard(place, job.examples.absolute(), digest)
+        items[key] = (place, job.examples.absolute(), digest)
     with Progress(f"leakage {source}", total=len(items), unit="shard") as bar:
         shards = steps.map(search_shard, items, advance=lambda item: bar.advance(1))
     hits = (tuple(hit) for shard in shards for hit in shard["copies"])

@@ -22,7 +22,6 @@ from components.data.formats.lines import CODECS, Reading, text_blocks
 from components.data.formats.parquets import open_table
 from components.data.formats.plain import parallel_files
 from components.data.formats.rows import open_rows
-from components.data.formats.tables import RowError
 from components.data.ingestion.readers import text_documents
 from components.data.matching import Texts, held_rows, values_of
 from components.settings.formats import by_name, suffix_of
@@ -64,33 +63,32 @@ def remove_records(path: Path, texts: Texts) -> int:
             return _rewrite_table(path, texts)
         if form == "json":
             return _rewrite_json(path, texts)
-        held = {file: _held(file, form, texts) for file in _aligned(path)}
+        readings = {file: Reading() for file in _aligned(path)}
+        form = form if len(readings) == 1 else ""
+        held = {file: _held(file, form, texts, reading) for file, reading in readings.items()}
         ranges = set[Range]().union(*held.values())
         gone = {line for first, end in ranges for line in range(first, end)}
         # Files that hold a text are last, so that one that was killed here finds it again.
         for file in sorted(held, key=lambda file: bool(held[file])) if gone else ():
-            reading = Reading()
-            _rewrite(file, (text for line, text in enumerate(_lines(file, reading), 1) if line not in gone), reading)
+            kept = (text for line, text in enumerate(_lines(file), 1) if line not in gone)
+            _rewrite(file, kept, readings[file])
         return len(ranges)
-    except (pa.ArrowException, OSError) as error:
-        if isinstance(error, OSError) and error.errno is not None:
-            raise
+    except pa.ArrowException as error:
         raise DataError(f"{path}: cannot be edited ({error}); remove the text by hand") from error
 
 
-def _held(path: Path, form: str, texts: Texts) -> set[Range]:
+def _held(path: Path, form: str, texts: Texts, reading: Reading) -> set[Range]:
     """The records that hold one of the texts."""
-    held: set[Range] = set()
+    held = set[Range]()
     if suffix_of(path.name) == ".txt":
-        blocks = re.split(r"\n\s*\n\s*\n", "".join(_lines(path)))
-        if any(re.search("[^\n]\f", block) and texts.may_be_in(block) for block in blocks):
-            raise DataError(f"{path}: a page begins inside of a line; remove the text by hand")
+        for block in re.split(r"\n\s*\n\s*\n", "".join(_lines(path))):
+            if re.search("[^\n]\f", block) and texts.may_be_in(block):
+                raise DataError(f"{path}: a page begins inside of a line; remove the text by hand")
     for records in _divisions(path, form):
-        lines, line = _lines(path), 1
-        for (first, values), (following, _) in pairwise(chain(records, [(None, None)])):
-            count = None if following is None else following - line
-            record = [*islice(lines, count)][(first or 1) - line :]
-            line = (first or 1) + len(record)
+        lines, line = _lines(path, reading), 1
+        for (first, values), (following, _) in pairwise(chain(records, [(0, None)])):
+            record = [*islice(lines, following - line if following else None)][first - line :]
+            line = first + len(record)
             if texts.may_be_in("".join(record)) and texts.in_values([values_of(record), values]):
                 held.add((line - len(record), line))
         if held:
@@ -117,12 +115,8 @@ def _divisions(path: Path, form: str) -> Iterator[Records]:
 def _rows(path: Path, form: str) -> Records:
     """The rows of a file, also those that are not well formed."""
     bad: list[tuple[int, Any]] = []
-
-    def reject(error: DataError, row: Any) -> None:
-        assert isinstance(error, RowError)
-        bad.append((error.line, row))
-
-    for record in open_rows(path, rejected=reject, form=form).numbered:
+    table = open_rows(path, rejected=lambda error, row: bad.append((getattr(error, "line", 1), row)), form=form)
+    for record in table.numbered:
         yield from bad
         bad.clear()
         yield record
@@ -130,14 +124,14 @@ def _rows(path: Path, form: str) -> Records:
 
 
 def _rewrite(path: Path, lines: Iterable[str], reading: Reading) -> None:
-    """Replace the content of a text file. `reading`: of its lines."""
-    empty, first = True, next(iter(lines := iter(lines)), "")
+    """Replace the content of a text file. `reading`: of the present one."""
+    empty = True
     with partial_path(path) as partial:
         with (
             pa.output_stream(str(partial), compression=CODECS.get(path.suffix.lower())) as raw,
             io.TextIOWrapper(raw, reading.encoding.name, newline="") as target,
         ):
-            for line in chain([first], lines):
+            for line in lines:
                 target.write(line)
                 empty = empty and not line.strip()
         _replace(partial, path, empty=empty)
@@ -203,7 +197,7 @@ def _replace(partial: Path, path: Path, *, empty: bool) -> None:
 
 
 def _lines(path: Path, reading: Reading | None = None) -> Iterator[str]:
-    """The lines of a text file, with their ends."""
+    """The lines of a text file as its readers see them, with their ends."""
     for block in text_blocks(path, reading or Reading()):
         yield from io.StringIO(block.decode(), newline="\n")
 
