@@ -90,3 +90,9 @@ def test_a_deleted_version_takes_its_files_along(finished, tmp_path, monkeypatch
     assert [version.number for version in registry.versions("headstart-letters")] == ["2"]
     assert len(list(tmp_path.glob("mlruns/**/head.safetensors"))) == 1
     assert registry.client.get_run(first.run_id).data.metrics
+
+
+def test_a_list_makes_no_database(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
+    assert [*old_versions(load_params(Path(__file__).parents[2] / "params.yaml"))] == [*tmp_path.iterdir()] == []

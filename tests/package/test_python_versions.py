@@ -59,11 +59,12 @@ def test_the_lock_holds_the_package_on_every_version(version):
 
 
 def test_the_lock_fits_every_machine():
-    """Neither a build for one kind of processor, nor packages of CUDA, nor a version that only some Pythons have."""
+    """One version of each package: neither a build for one kind of processor, nor packages of CUDA, nor a version that
+    only some Pythons have."""
     names = [normal(each.name) for each in REQUIREMENTS]
     assert len(set(names)) == len(names)
     assert [name for name in names if name.startswith(("nvidia-", "cuda-")) or name == "triton"] == []
-    assert all(each.url is None and "+" not in str(each.specifier) for each in REQUIREMENTS)
+    assert all(each.url is None and re.fullmatch(r"==[^+,]+", str(each.specifier)) for each in REQUIREMENTS)
 
 
 def test_the_second_lock_adds_what_its_file_names():

@@ -79,8 +79,7 @@ class Pipeline:
             project=self.root,
             systems={},
         ).model_copy(update=changes)
-        named = [*(f"{family}-{start}" for family in job.families for start in job.starts), *job.students]
-        systems = [System.named(name) for name in named]
+        systems = [System.named(name) for name in [*(f"ulmfit-{start}" for start in job.starts), *job.students]]
         return job.model_copy(update={"systems": dict.fromkeys(job.tasks, systems)})
 
     def promote_job(self, **rule: object) -> PromoteJob:
