@@ -10,7 +10,8 @@ from pathlib import Path
 
 from components.core.artifacts import changing_data
 from components.core.errors import ERROR_FILE, TransientError
-from flows import processes
+from flows import processes, warm
+from flows.bound import bound
 from flows.flow_run import log, show_progress
 from flows.repository import environment
 from flows.terminal import PROGRESS, BudgetError, StageError, terminal
@@ -56,7 +57,10 @@ def run_headstart(*arguments: str, source: str, limit_s: float = 24 * 3600, show
     Raises:
         StageError: the command failed, with its error message.
     """
-    command = (sys.executable, "-m", "components.cli", *arguments)
+    command: Sequence[str] = (sys.executable, "-m", "components.cli", *arguments)
+    if not warm.is_serving():
+        # After a kill of this process nobody reads the result.
+        command = bound(command)
     return run_command(command, source=source, limit_s=limit_s, show=show)
 
 

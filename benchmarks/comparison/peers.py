@@ -195,9 +195,8 @@ def model2vec(cell: Cell) -> tuple[Predict, dict[str, Any]]:
 
 def setfit(cell: Cell) -> tuple[Predict, dict[str, Any]]:
     """SetFit with its defaults: 1 epoch over its pairs, batches of 16 pairs, rate 2e-5, logistic regression."""
-    from setfit import SetFitModel, Trainer, TrainingArguments
-
     from datasets import Dataset, disable_progress_bars
+    from setfit import SetFitModel, Trainer, TrainingArguments
 
     disable_progress_bars()
     model = SetFitModel.from_pretrained(cell.encoder, device="cpu")

@@ -240,7 +240,10 @@ def write_atomic(path: Path, data: bytes | str, *, private: bool = False) -> Non
             sync(partial)
             partial.replace(path)
     except OSError as error:
-        raise unwritable(path, error) from error
+        # Its file name is that of the partial file.
+        raise ArtifactError(
+            f"{path}: cannot be written ({error.strerror}); free space or choose another location"
+        ) from error
 
 
 def private(path: str, flags: int) -> int:

@@ -172,7 +172,8 @@ def _text_holds(path: Path, codec: str | None, texts: Texts) -> bool:
         with suppress(ValueError):
             if texts.in_values(json.loads(whole)):
                 return True
-    return possible and _rows_hold(path, texts)
+    # Lines of JSON are the rows.
+    return possible and not structured and _rows_hold(path, texts)
 
 
 def _rows_hold(path: Path, texts: Texts) -> bool:
@@ -203,7 +204,8 @@ def values_of(lines: Sequence[str]) -> Any:
         comments = [line.partition("=")[2] for line in lines if line.startswith("# ")]
         return dict(enumerate([*columns(lines), *comments]))
     with suppress(ValueError):
-        return json.loads(line)
+        if isinstance(value := json.loads(line), dict | list | str):
+            return value
     return dict(enumerate([line, *line.split("\t")]))
 
 

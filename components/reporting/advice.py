@@ -127,6 +127,11 @@ def _confusion(task: str, evaluation: Evaluation, flags: str) -> Advice | None:
     if not (pairs := not_told_apart(evaluation)):
         return None
     first, second, rate = max(pairs, key=lambda pair: pair[2])
+    matrix = best_cells(evaluation)[-1]["confusion"]
+    true, predicted = map(evaluation["labels"].index, (first, second))
+    # The page shows the rows of one label that are answered with the other: the larger part.
+    if matrix[true][predicted] < matrix[predicted][true]:
+        first, second = second, first
     return Advice(
         f"Look at {first} and {second}: {rate:.0%} of their test rows are answered with the other one. More labels of "
         "both classes, or a clearer definition, may help.",

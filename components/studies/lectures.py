@@ -171,7 +171,7 @@ class Claim(Section):
         if entry is None or (entry["commit"] or "-dirty").endswith("-dirty"):
             return UNMEASURED, ""
         command = self.command(Path(shlex.split(entry["command"])[-1]))
-        if (self.measure, str(self.run), command) != (entry["measure"], entry["run"], entry["command"]):
+        if (self.measure, str(self.run), command) != (entry["measure"], entry.get("run"), entry["command"]):
             return UNMEASURED, ""
         tables = [Table(**table) for table in entry["tables"]]
         try:

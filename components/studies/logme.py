@@ -19,7 +19,7 @@ def logme(vectors_NF: NDArray[np.floating], labels_N: NDArray[np.int64]) -> floa
     u_NR, sizes_R, _ = np.linalg.svd(vectors_NF.astype(np.float64), full_matrices=False)
     y_NC, count = (labels_N[:, None] == np.unique(labels_N)).astype(np.float64), len(labels_N)
     # The evidence does not depend on the scale of the vectors, but the values of r do.
-    squares_R, ratios_G1 = np.square(sizes_R / sizes_R[0]), np.exp(np.linspace(-30, 30, 1201))[:, None]
+    squares_R, ratios_G1 = np.square(sizes_R / max(sizes_R[0], 1e-300)), np.exp(np.linspace(-30, 30, 1201))[:, None]
     m_GC = (y_NC.sum(0) - squares_R / (squares_R + ratios_G1) @ np.square(u_NR.T @ y_NC)) / count
     lost_GC = np.log(2 * np.pi * np.maximum(m_GC, 1e-12)) + np.log1p(squares_R / ratios_G1).sum(1)[:, None] / count
     return float(-(lost_GC.min(0).mean() + 1) / 2)

@@ -24,6 +24,7 @@ from collections import Counter, defaultdict
 from collections.abc import Sequence
 from itertools import chain, product, zip_longest
 from pathlib import Path
+from string import Formatter
 from typing import Literal
 
 import numpy as np
@@ -64,10 +65,12 @@ def template_of(text: str, parts: Sequence[str] = PARTS) -> str:
     if len(after) > 1:
         raise ConfigError(f"--prompt: {text!r} has {len(after)} {GAP}; write one or none")
     try:
-        text.format(**dict.fromkeys(parts, ""))
-    except (AttributeError, LookupError, TypeError, ValueError) as error:
+        fields = {(name, form) for _, name, form, _ in Formatter().parse(text) if name is not None}
+    except ValueError:
+        fields = {("", "")}
+    if fields - {(part, "") for part in parts}:
         allowed = " and ".join(f"{{{part}}}" for part in parts)
-        raise ConfigError(f"--prompt: {text!r}: only {allowed} may be in braces; write {{{{ for a brace") from error
+        raise ConfigError(f"--prompt: {text!r}: only {allowed} may be in braces; write {{{{ for a brace")
     return GAP.join([before.rstrip(" "), *after])
 
 

@@ -26,7 +26,7 @@ Combine = Callable[[Tensor, Tensor, Tensor | None], Tensor]
 Vectors = NDArray[np.float32]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Encoded:
     """One row as input of an encoder, or of a head: S sequences (one; one per choice; or one per window of a long
     text).

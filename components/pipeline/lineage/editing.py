@@ -1,7 +1,8 @@
-"""Removal of records from raw files: what the reader of the format reads but those records is written again, with the
-same values, in the same encoding. The file is replaced atomically and gets a new inode, so that hard links, such as
-objects in DVC's cache, keep the old content."""
+"""Removal of records from raw files: all other records keep their bytes. Where the records of a text file begin says
+the reader of its format. The file is replaced atomically and gets a new inode, so that hard links, such as objects in
+DVC's cache, keep the old content."""
 
+import csv
 import io
 import json
 import re
@@ -16,28 +17,30 @@ import pyarrow.parquet as pq
 
 from components.core.artifacts import partial_path, sync
 from components.core.errors import DataError
-from components.data.formats.jsontables import parse_json
 from components.data.formats.kinds import are_labels, form_of
-from components.data.formats.lines import CODECS, Reading, text_blocks
+from components.data.formats.lines import CODECS, Reading
 from components.data.formats.parquets import open_table
-from components.data.formats.plain import parallel_files
+from components.data.formats.plain import FASTTEXT, parallel_files
 from components.data.formats.rows import open_rows
+from components.data.formats.tables import RowError
 from components.data.ingestion.readers import text_documents
-from components.data.matching import Texts, held_rows, values_of
+from components.data.matching import Texts, columns, held_rows
 from components.settings.formats import by_name, suffix_of
 
-#: (first line from 1, values as its reader gives them, or None) of each record.
+#: (first line from 1, values as its reader gives them, None: by `_values`) of each record.
 Records = Iterator[tuple[int, Any]]
 #: First line of a record, and of what follows it.
 Range = tuple[int, int]
+#: All labels of a line but the last one.
+_FASTTEXT = re.compile(rf"^(?:{FASTTEXT}\S+\s+)+(?={FASTTEXT})")
 
 
 def remove_records(path: Path, texts: Texts) -> int:
     """Remove the records of a file that hold one of the texts; a file without such records is not touched.
 
-    csv and tsv (rows), jsonl (lines), json (innermost objects of lists, or if none holds a text, the rows as they are
-    read), txt (lines of a file without empty lines that hold a text, else documents as in ingestion), conll and conllu
-    (sentences), parquet and arrow (rows), and other text (lines); text also with .gz or .zst.
+    csv and tsv (rows), jsonl (lines), json (innermost objects of lists), txt (lines of a file without empty lines that
+    hold a text, else documents as in ingestion), conll and conllu (sentences), parquet and arrow (rows), and other text
+    (lines); text also with .gz or .zst.
     A line of parallel files is removed from all of them. Files are parallel if they have the same number of lines and
     are in one folder without a suffix, or are txt files of one pattern (`train_*.txt`), one of which holds labels.
 
@@ -50,72 +53,81 @@ def remove_records(path: Path, texts: Texts) -> int:
         DataError: the file is damaged.
         OSError: it cannot be written.
     """
+    kind = suffix_of(path.name)
     if not path.exists():
         return 0  # it went with the file whose lines belong to its own
-    form = by_name(path.name)
-    if suffix_of(path.name) in ("", ".txt", ".json"):
-        with suppress(DataError):  # the name says nothing, or is not what the program has written
-            form = guessed if (guessed := form_of(path)) in ("tsv", "jsonl", "label-first") else form
     try:
-        if form == "workbook" or path.suffix.lower() == ".zip":
+        if by_name(path.name) == "workbook" or path.suffix.lower() == ".zip":
             raise DataError(f"{path}: workbooks and zip archives are not edited; remove the text by hand")
-        if form in ("parquet", "datasets"):
+        if kind in (".parquet", ".arrow"):
             return _rewrite_table(path, texts)
-        if form == "json":
-            return _rewrite_json(path, texts)
-        readings = {file: Reading() for file in _aligned(path)}
-        form = form if len(readings) == 1 else ""
-        held = {file: _held(file, form, texts, reading) for file, reading in readings.items()}
+        if kind == ".json":
+            with suppress(json.JSONDecodeError):  # it holds lines of JSON
+                return _rewrite_json(path, texts)
+        held = {file: _held(file, texts) for file in _aligned(path)}
         ranges = set[Range]().union(*held.values())
         gone = {line for first, end in ranges for line in range(first, end)}
         # Files that hold a text are last, so that one that was killed here finds it again.
         for file in sorted(held, key=lambda file: bool(held[file])) if gone else ():
-            kept = (text for line, text in enumerate(_lines(file), 1) if line not in gone)
-            _rewrite(file, kept, readings[file])
+            _rewrite(file, (raw for line, raw in enumerate(_lines(file), 1) if line not in gone))
         return len(ranges)
-    except pa.ArrowException as error:
+    except (pa.ArrowException, UnicodeDecodeError, csv.Error, OSError) as error:
+        if isinstance(error, OSError) and error.errno is not None:
+            raise
         raise DataError(f"{path}: cannot be edited ({error}); remove the text by hand") from error
 
 
-def _held(path: Path, form: str, texts: Texts, reading: Reading) -> set[Range]:
+def _held(path: Path, texts: Texts) -> set[Range]:
     """The records that hold one of the texts."""
-    held = set[Range]()
+    held: set[Range] = set()
     if suffix_of(path.name) == ".txt":
-        for block in re.split(r"\n\s*\n\s*\n", "".join(_lines(path))):
-            if re.search("[^\n]\f", block) and texts.may_be_in(block):
-                raise DataError(f"{path}: a page begins inside of a line; remove the text by hand")
-    for records in _divisions(path, form):
-        lines, line = _lines(path, reading), 1
-        for (first, values), (following, _) in pairwise(chain(records, [(0, None)])):
-            record = [*islice(lines, following - line if following else None)][first - line :]
-            line = first + len(record)
-            if texts.may_be_in("".join(record)) and texts.in_values([values_of(record), values]):
-                held.add((line - len(record), line))
+        blocks = re.split(r"\n\s*\n\s*\n", b"".join(_lines(path)).decode(errors="replace"))
+        if any(re.search("[^\n]\f", block) and texts.may_be_in(block) for block in blocks):
+            raise DataError(f"{path}: a page begins inside of a line; remove the text by hand")
+    for records in _divisions(path):
+        lines, line = _lines(path), 1
+        for (first, values), (following, _) in pairwise(chain(records, [(None, None)])):
+            count = None if following is None else following - line
+            raw = [part.decode(errors="replace") for part in islice(lines, count)][(first or 1) - line :]
+            line = (first or 1) + len(raw)
+            if texts.may_be_in("".join(raw)) and (texts.in_values(_values(raw) if values is None else values)):
+                held.add((line - len(raw), line))
         if held:
             break
     return held
 
 
-def _divisions(path: Path, form: str) -> Iterator[Records]:
+def _divisions(path: Path) -> Iterator[Records]:
     """The records of a text file; where it may be divided in two ways, the first that finds a text counts."""
-    if form in ("csv", "tsv", "label-first"):
-        yield _rows(path, form)
+    kind = suffix_of(path.name)
+    form = by_name(path.name)
+    if kind == ".txt":
+        with suppress(DataError):  # it is a table only if it has tabs in every line
+            form = "tsv" if form_of(path) == "tsv" else form
+    if form in ("csv", "tsv"):
+        yield _rows(path)
         return
-    blank = [not line.strip() for line in _lines(path)]
-    is_text = not form and suffix_of(path.name) == ".txt"
+    blank = [not raw.strip() for raw in _lines(path)]
     if form in ("conll", "conllu"):
         yield ((line, None) for line, begins in enumerate([True, *blank[:-1]], 1) if begins)
     # A long text is in the document of its line, too, which may be the whole file.
-    elif not is_text or (len(blank) > 1 and not any(blank)):
+    elif kind != ".txt" or (len(blank) > 1 and not any(blank)):
         yield ((line, None) for line in range(1, len(blank) + 1))
-    if is_text:
+    if form == "" and kind == ".txt":
         yield text_documents(path, Reading())
 
 
-def _rows(path: Path, form: str) -> Records:
-    """The rows of a file, also those that are not well formed."""
+def _rows(path: Path) -> Records:
+    """The rows of a table, also those that are not well formed."""
     bad: list[tuple[int, Any]] = []
-    table = open_rows(path, rejected=lambda error, row: bad.append((getattr(error, "line", 1), row)), form=form)
+
+    def reject(error: DataError, row: Any) -> None:
+        assert isinstance(error, RowError)
+        bad.append((error.line, row))
+
+    table = open_rows(path, rejected=reject, form="csv")
+    if (encoding := table.reading.encoding.name).startswith(("utf-16", "utf-32")):
+        raise DataError(f"a table in {encoding} is not edited; convert it to UTF-8")
     for record in table.numbered:
         yield from bad
         bad.clear()
@@ -123,17 +135,27 @@ def _rows(path: Path, form: str) -> Records:
     yield from bad
 
 
-def _rewrite(path: Path, lines: Iterable[str], reading: Reading) -> None:
-    """Replace the content of a text file. `reading`: of the present one."""
+def _values(lines: list[str]) -> Any:
+    """The values of a record: JSON; a line, its cells and the text after its label; the columns and comments of a
+    sentence."""
+    line, *others = (line.rstrip("\r\n") for line in lines)
+    if any(others):
+        comments = [line.partition("=")[2] for line in lines if line.startswith("# ")]
+        return dict(enumerate([*columns(lines), *comments]))
+    try:
+        return json.loads(line)
+    except ValueError:
+        return dict(enumerate([line, _FASTTEXT.sub("", line).partition(" ")[2], *line.split("\t")]))
+
+
+def _rewrite(path: Path, lines: Iterable[bytes]) -> None:
+    """Replace the content of a text file."""
     empty = True
     with partial_path(path) as partial:
-        with (
-            pa.output_stream(str(partial), compression=CODECS.get(path.suffix.lower())) as raw,
-            io.TextIOWrapper(raw, reading.encoding.name, newline="") as target,
-        ):
-            for line in lines:
-                target.write(line)
-                empty = empty and not line.strip()
+        with pa.output_stream(str(partial), compression=_codec(path)) as target:
+            for raw in lines:
+                target.write(raw)
+                empty = empty and not raw.strip()
         _replace(partial, path, empty=empty)
 
 
@@ -175,15 +197,9 @@ def _rewrite_json(path: Path, texts: Texts) -> int:
         removed += len(items) - len(kept)
         return kept
 
-    reading = Reading()
-    value = filtered(parse_json(path, reading))
-    with suppress(DataError):  # it is no list of rows
-        if not removed:
-            rows = [row for _, row in open_rows(path).numbered]
-            value = [row for row in rows if not texts.in_values(row)]
-            removed = len(rows) - len(value)
+    value = filtered(json.loads(b"".join(_lines(path))))
     if removed:
-        _rewrite(path, [json.dumps(value, ensure_ascii=False) + "\n"] if value != [] else [], reading)
+        _rewrite(path, [json.dumps(value, ensure_ascii=False).encode() + b"\n"] if value != [] else [])
     return removed
 
 
@@ -196,10 +212,13 @@ def _replace(partial: Path, path: Path, *, empty: bool) -> None:
     partial.replace(path)
 
 
-def _lines(path: Path, reading: Reading | None = None) -> Iterator[str]:
-    """The lines of a text file as its readers see them, with their ends."""
-    for block in text_blocks(path, reading or Reading()):
-        yield from io.StringIO(block.decode(), newline="\n")
+def _codec(path: Path) -> str | None:
+    return CODECS.get(path.suffix.lower())
+
+
+def _lines(path: Path) -> Iterator[bytes]:
+    with io.BufferedReader(pa.input_stream(str(path), compression=_codec(path))) as source:
+        yield from source
 
 
 def _aligned(path: Path) -> list[Path]:
@@ -211,8 +230,7 @@ def _aligned(path: Path) -> list[Path]:
     files = {}
     for file in parallel_files(path.with_name(pattern) if of_text else path.parent).values():
         if of_text or not suffix_of(file.name):
-            with suppress(DataError):  # it is empty, or no text
-                files[file] = [line.strip() for line in _lines(file)]
+            files[file] = [raw.decode(errors="replace").strip() for raw in _lines(file)]
     if path not in files:  # a hidden file, or a name that is a pattern
         return [path]
     aligned = [file for file, lines in files.items() if len(lines) == len(files[path])]
