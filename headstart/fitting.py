@@ -259,7 +259,7 @@ class _Work:
                 several = [predicted[(name, *candidate.run[1:])] for name in candidate.systems]
                 collected.append((candidate, choose(scoring, train, dict(enumerate(several)), folds=folds)[1]))
         collected.sort(key=lambda entry: entry[0].cost != FINE_TUNED)
-        answers = {number: predicted for number, (_, predicted) in enumerate(collected)}
+        answers = dict(enumerate(answers for _, answers in collected))
         chosen, selected = choose(scoring, train, answers, folds=folds)
         best, _ = collected[chosen[None]]
         report = Report(

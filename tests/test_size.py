@@ -21,7 +21,7 @@ BUDGETS = {
     "data": 90_195,
     "evaluation": 7_984,
     "flows": 29_077,
-    "headstart": 12_402,
+    "headstart": 12_397,
     "interchange": 22_657,
     "labelling": 10_156,
     "learners": 63_873,
