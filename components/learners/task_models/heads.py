@@ -4,6 +4,7 @@ Shapes: S sequences of B rows, U units, F features in blocks of widths D_1 .. D_
 """
 
 import math
+from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from typing import Any, ClassVar, Literal, Self
 
@@ -250,9 +251,9 @@ class Head(nn.Module):
         divergence = (wanted.exp() * (wanted - logits.log_softmax(-1))).masked_fill(~given, 0)
         return temperature**2 * divergence.sum(-1).mean()
 
+    @abstractmethod
     def answers(self, outputs: Tensor, batch: Batch) -> list[Answer]:
         """The answers to the B rows of a batch (see `components.data.tasks.data.Answer`)."""
-        raise NotImplementedError
 
     def taught(self, outputs: Tensor, batch: Batch) -> list[Answer]:
         """What a student learns from these outputs, one vector per row: probabilities, or a number."""
