@@ -15,7 +15,7 @@ from components.core.errors import ConfigError
 from components.registry.decide import Decision, read_decisions
 from components.registry.explain import Evaluated
 from components.reporting.advice import advice, answer
-from components.reporting.findings import FOLDER, read
+from components.reporting.findings import FOLDER, cell, read
 from flows.repository import Project
 
 #: In the folder of a run: the decisions of the stage `promote`.
@@ -107,9 +107,9 @@ def score_rows(content: Mapping[str, Any]) -> list[dict[str, str]]:
         cells = {cell["budget"]: cell["scores"][content["main"]] for cell in system["budgets"]}
         artifact = system.get("artifact", {"scores": {}, "labels": ""})
         row = {content["unit"]: system["system"]}
-        row |= {"all" if each < 0 else str(each): _interval(cells.get(each)) for each in content["budgets"]}
-        registered = _interval(artifact["scores"].get(content["main"]))
-        rows.append(row | {"registered": registered, "its labels": str(artifact["labels"])})
+        row |= {"all" if each < 0 else str(each): cell(cells.get(each)) for each in content["budgets"]}
+        registered = cell(artifact["scores"].get(content["main"]))
+        rows.append(row | {"registered": registered, "its labels": cell(artifact["labels"])})
     return rows
 
 
@@ -120,12 +120,8 @@ def score(out: Path, task: str) -> list[str]:
         return []
     system = current if current in tested else max(tested, key=lambda each: tested[each][content["main"]]["mean"])
     given, names = tested[system], dict.fromkeys((content["main"], "accuracy"))
-    values = [f"{content['titles'].get(name, name)} {_interval(given[name])}" for name in names if name in given]
+    values = [f"{content['titles'].get(name, name)} {cell(given[name])}" for name in names if name in given]
     return [f"{task}: {', '.join(values)} of {system}, {content['confidence']:.0%} intervals"]
-
-
-def _interval(score: dict[str, float] | None) -> str:
-    return f"{score['mean']:.3f} [{score['low']:.3f}, {score['high']:.3f}]" if score else ""
 
 
 def decisions(project: Project, *, decided: bool = True) -> list[str]:
