@@ -32,11 +32,11 @@ def intermediate(job: IntermediateJob) -> Path:
         ArtifactError: the output of fine-tuning is incomplete or altered.
     """
     manifest = read_manifest(job.finetuned, kind=KIND, verify=True)
-    folder = encoder_of(members_of(job.finetuned / "classifier")[0])
-    facts = read_manifest(job.finetuned / "classifier").facts
+    classifier = job.finetuned / "classifier"
+    folder, facts = encoder_of(members_of(classifier)[0]), read_manifest(classifier).facts
     kept = (manifest.facts["system"], facts["budget"], facts["seeds"][0])
-    records = {(run["system"], run["budget"], run["seed"]): run for run in json_of(job.finetuned / "runs.json")}
-    if not records[kept]["best_step"] or records[kept].get("way") == "features":
+    record = {(run["system"], run["budget"], run["seed"]): run for run in json_of(job.finetuned / "runs.json")}[kept]
+    if not record["best_step"] or record.get("way") == "features":
         print(
             f"{job.source}: warning: the head on the frozen encoder is best on this task, which leaves the encoder as "
             "it was: systems after it equal those without it. Give the task more labels, or train from the first step "

@@ -245,10 +245,10 @@ class Head(nn.Module):
         temperature T, averaged over the distributions; or the mean squared error of numbers. A scalar. The factor keeps
         the size of the gradients (Hinton et al. 2015, section 2)."""
         logits = self.logits(precise(outputs), batch) / temperature
-        given = logits.isfinite()
+        outside = ~logits.isfinite()
         wanted = self.shares(batch).to(logits).nan_to_num().clamp(min=LEAST).log() / temperature
-        wanted = wanted.masked_fill(~given, -torch.inf).log_softmax(-1)
-        divergence = (wanted.exp() * (wanted - logits.log_softmax(-1))).masked_fill(~given, 0)
+        wanted = wanted.masked_fill(outside, -torch.inf).log_softmax(-1)
+        divergence = (wanted.exp() * (wanted - logits.log_softmax(-1))).masked_fill(outside, 0)
         return temperature**2 * divergence.sum(-1).mean()
 
     @abstractmethod
