@@ -142,8 +142,8 @@ def test_a_crash_is_retried(project, run):
 @pytest.mark.slow
 def test_the_time_limit_of_a_stage(project, run):
     (project / "trouble").write_text("pretrain hang")
-    change(project / "dvc.yaml", "{minutes: 1, retries: 1}", "{minutes: 0.1, retries: 0}")
-    with pytest.raises(StageError, match=r"pretrain: exceeded its time limit of 0.1 minutes \(dvc.yaml: meta.min"):
+    change(project / "dvc.yaml", "{minutes: 1, retries: 1}", "{minutes: 0.3, retries: 0}")
+    with pytest.raises(StageError, match=r"pretrain: exceeded its time limit of 0.3 minutes \(dvc.yaml: meta.min"):
         run()
     assert not is_running(int((project / "child").read_text()))
 
