@@ -239,15 +239,15 @@ def named_columns(pairs: Sequence[str]) -> dict[str, str]:
 
 
 def columns_of_data(path: Path, *, kind: str, source: TaskSource) -> dict[str, str]:
-    """The inputs that a table does not name by their own name: input -> column, by the names of the labelled data, or
-    the columns of the texts as `headstart init` finds them. The errors of a table that cannot be read are left to its
-    prediction."""
+    """The inputs that a table has under another name: input -> column, by the names of the labelled data, also beside a
+    column with the input's name, or the columns of the texts as `headstart init` finds them. The errors of a table that
+    cannot be read are left to its prediction."""
     inputs = find_kind(kind).io.inputs
     try:
         rows = read_rows(path, most=ROWS)
-        lacking = inputs.keys() - rows.columns
-        named = {name: column for name in lacking if (column := str(getattr(source, name, ""))) in rows.columns}
-        texts = [] if named or lacking != inputs.keys() else text_columns(rows)
+        columns = {name: str(getattr(source, name, "")) for name in inputs}
+        named = {name: column for name, column in columns.items() if column in {*rows.columns} - {name}}
+        texts = [] if named or inputs.keys() & rows.columns else text_columns(rows)
     except DataError:
         return {}
     return named or (dict(zip(inputs, texts, strict=True)) if len(texts) == len(inputs) else {})

@@ -287,10 +287,14 @@ def read_file(path: Path) -> dict[str, Any]:
 
 
 def _expanded(node: yaml.Node, sizes: dict[int, int]) -> int:
-    """The number of values of a node, those of aliases counted each time."""
+    """The number of values of a node, those of aliases counted each time. Refuses a key that occurs twice, of which
+    YAML would keep the last value."""
     if id(node) not in sizes:
         sizes[id(node)] = 1  # of a node inside of itself
         inner = node.value if isinstance(node, yaml.CollectionNode) else ()
+        for number, (key, _) in enumerate(inner if isinstance(node, yaml.MappingNode) else ()):
+            if key.value in (earlier.value for earlier, _ in inner[:number]):
+                raise yaml.MarkedYAMLError(f"key {key.value!r} occurs twice", key.start_mark)
         values = (each[1] if isinstance(each, tuple) else each for each in inner)
         sizes[id(node)] = 1 + sum(_expanded(each, sizes) for each in values)
     return sizes[id(node)]

@@ -170,7 +170,7 @@ class TaskSource(Section):
     #: in one fold.
     folds: Annotated[int, Field(ge=2)] = 5
     #: Seeds of the runs: of the sampled rows and of training.
-    seeds: list[int] = Field(default=[0, 1, 2], min_length=1)
+    seeds: list[Annotated[int, Field(ge=0, lt=2**32)]] = Field(default=[0, 1, 2], min_length=1)
     #: Share of train that becomes test if `test` is null, by a hash of the group, document or text: a row stays where
     #: it is when others are added. Of a label all of whose rows would be in test, all stay in train.
     test_share: Annotated[float, Field(gt=0, lt=1)] = 0.2
@@ -269,15 +269,19 @@ class TaskSource(Section):
         """YAML reads the key of `{0: negative}` as a number; one text is a list of one."""
         if not isinstance(texts, dict):
             return texts
-        lists = {label: [text] if isinstance(text, str) else text for label, text in texts.items()}
-        return {str(label) if type(label) is int else label: text for label, text in lists.items()}
+        return {
+            str(label) if type(label) is int else label: [text] if isinstance(text, str) else text
+            for label, text in texts.items()
+        }
 
     @field_validator("encoding")
     @classmethod
     def _encoding_of_python(cls, encoding: str | None) -> str | None:
         try:
+            # A codec of bytes, such as hex, encodes no text.
+            "a".encode(encoding or "utf-8")
             return None if encoding is None else codecs.lookup(encoding).name
-        except LookupError as error:
+        except (LookupError, UnicodeError) as error:
             raise ValueError("is not an encoding of Python; use for example utf-8, latin-1, cp874") from error
 
     @model_validator(mode="after")

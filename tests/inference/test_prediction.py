@@ -136,7 +136,7 @@ def test_errors_of_writing_are_reported_as_errors_of_the_output(tmp_path, monkey
     [
         ("in.csv", "id,review\n1,a\n", {"text": "review"}),
         ("in.jsonl", '{"review": "a"}\n', {"text": "review"}),
-        ("both.csv", "text,review\na,b\n", {}),
+        ("both.csv", "text,review\na,b\n", {"text": "review"}),
         ("other.csv", "id,body\n1,a long text\n2,another one\n", {"text": "body"}),
         ("damaged.csv", '"', {}),
         ("in.txt", "review\n", {}),

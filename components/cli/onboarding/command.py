@@ -140,7 +140,7 @@ class Proposal:
         if held_out := facts.counts["test_rows_held_out"]:
             of = "group" if "group" in self.task else "text"
             comments["test"] = f"{held_out:,} rows of train are held out, by a hash of the {of}"
-        yield f"data:\n  tasks:\n    {self.name}:"
+        yield f"data:\n  tasks:\n    {_flow(self.name)}:"
         for key, value in self.task.items():
             yield f"      {key}: {_flow(value)}\t{comments.get(key, '')}"
         if self.start is not None and facts.kind in OF_ONE_TEXT and not are_words(map(text_of, facts.classes)):

@@ -120,6 +120,15 @@ def lines(path: Path, reading: Reading, *, encoding: str | None = None) -> Itera
             yield number, part.removesuffix("\r")
 
 
+def _codec(path: Path, encoding: str) -> str:
+    """The name of an encoding of text."""
+    try:
+        "a".encode(encoding)
+    except (LookupError, UnicodeError) as error:
+        raise DataError(f"{path}: {error}; name an encoding of text (--encoding), such as cp874") from error
+    return codecs.lookup(encoding).name
+
+
 def text_blocks(
     path: Path, reading: Reading, *, encoding: str | None = None, limit: int | None = None
 ) -> Iterator[bytes]:
@@ -146,7 +155,7 @@ def text_blocks(
     guessed = (
         detect_encoding(path, sample_of(path, first, compressed=compressed))
         if encoding is None
-        else Encoding(codecs.lookup(encoding).name)
+        else Encoding(_codec(path, encoding))
     )
     reading.encoding = guessed
     old: bool | None = None
@@ -162,6 +171,8 @@ def text_blocks(
                 f"{path}, line {line}: byte {error.object[error.start]:#04x} is not {guessed.name}; name the encoding "
                 "(encoding, --encoding), or convert the file to UTF-8"
             ) from error
+        except ValueError as error:
+            raise DataError(f"{path}: is not {guessed.name} ({error}); name the encoding (--encoding)") from error
         old = b"\n" not in text and b"\r" in text if old is None else old
         text = carried + (text.replace(b"\r", b"\n") if old else text)
         cut = len(text) if part is None else text.rfind(b"\n") + 1
