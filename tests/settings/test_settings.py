@@ -150,12 +150,14 @@ def test_settings_files_do_not_share_registered_models(raw, tmp_path, file, base
 def test_a_missing_file_and_invalid_yaml(tmp_path):
     with pytest.raises(ConfigError, match="does not exist; run from the project's folder"):
         load_params(tmp_path / "absent.yaml")
-    (tmp_path / "list.yaml").write_text("- a\n- b\n")
-    with pytest.raises(ConfigError, match="expected sections .* found list"):
-        load_params(tmp_path / "list.yaml")
-    (tmp_path / "broken.yaml").write_text("run: {out: [\n")
-    with pytest.raises(ConfigError, match=r"(?s)not readable as YAML: .*in \"[^\"]*broken.yaml\", line 2, column 1"):
-        load_params(tmp_path / "broken.yaml")
+    for text, message in {
+        "- a\n- b\n": "expected sections .* found list",
+        "run: {out: [\n": r"(?s)not readable as YAML: .*in \"[^\"]*broken.yaml\", line 2, column 1",
+        "run: {}\nrun: {}\n": "key 'run' occurs twice",
+    }.items():
+        (tmp_path / "broken.yaml").write_text(text)
+        with pytest.raises(ConfigError, match=message):
+            load_params(tmp_path / "broken.yaml")
 
 
 def test_problems_have_the_line_of_their_key_and_a_computed_key_has_none(tmp_path):
