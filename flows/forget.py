@@ -49,7 +49,7 @@ def command(
         if not yes and not typer.confirm("Remove all of this?"):
             return
         certificate = removal.forget(settings, plan, named, reason=reason)
-        tracked = {holder for path in plan.raw if (holder := tracked_by(path)) is not None}
+        tracked = {holder for path in plan.search.raw if (holder := tracked_by(path)) is not None}
         for path in sorted(path for path in tracked if not is_local_copy(path.as_posix())):
             add_folder(path)
         for line in certificate.read_text(encoding="utf-8").splitlines():

@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import Annotated, Final
 
 import typer
+from humanize import naturalsize
 
 from components.cli.common import PARAMS, ParamsFile, print_table
 from components.core.commits import git
 from components.core.errors import ConfigError, HeadstartError
 from components.core.resources import PIPELINE
-from components.pipeline.monitoring.disk import in_units
 from components.pipeline.monitoring.garbage import (
     Garbage,
     checkpoints,
@@ -102,9 +102,9 @@ def show(listed: list[Garbage]) -> None:
     rows = []
     for kind in dict.fromkeys(item.kind for item in listed):
         items = sorted((item for item in listed if item.kind == kind), key=lambda item: -item.size)
-        rows += [(kind, item.name, in_units(item.size), item.reason) for item in items[:SHOWN]]
+        rows += [(kind, item.name, naturalsize(item.size), item.reason) for item in items[:SHOWN]]
         if rest := items[SHOWN:]:
-            rows.append((kind, f"and {len(rest)} more", in_units(sum(item.size for item in rest)), ""))
+            rows.append((kind, f"and {len(rest)} more", naturalsize(sum(item.size for item in rest)), ""))
     print_table(("kind", "what", "size", "why"), rows, width=160)
 
 
@@ -126,7 +126,7 @@ def command(
             return
         show(garbage)
         if not yes:
-            total = in_units(sum(item.size for item in garbage))
+            total = naturalsize(sum(item.size for item in garbage))
             print(f"{total} can be deleted: `headstart gc --yes`. The rule is the section `gc` of params.yaml.")
             return
         freed, failed = 0, []
@@ -136,6 +136,6 @@ def command(
                 freed += item.size
             except (OSError, HeadstartError) as error:
                 failed.append(f"{item.name}: not deleted ({error})")
-    print(f"{in_units(freed)} deleted")
+    print(f"{naturalsize(freed)} deleted")
     for line in failed:
         print(line)

@@ -28,8 +28,7 @@ from components.settings.training import LanguageModelTraining
 FILE = Path(".headstart/durations.jsonl")
 #: Folder with an empty file for each stage that is running; a killed run leaves it behind.
 RUNNING = "running"
-#: Maximum number of durations, and per stage; older ones are dropped.
-KEPT = 2_000
+#: Maximum number of durations of a stage on a machine; older ones are dropped.
 KEPT_PER_STAGE = 20
 GPUS = Path("/proc/driver/nvidia/gpus")
 
@@ -88,8 +87,7 @@ class History:
             return
         durations = [*self.read(), ended]
         same = [of for of in durations if (of.stage, of.machine) == (ended.stage, ended.machine)]
-        dropped = {id(of) for of in same[:-KEPT_PER_STAGE]}
-        kept = [of for of in durations if id(of) not in dropped][-KEPT:]
+        kept = [of for of in durations if of not in same[:-KEPT_PER_STAGE]]
         self.path.parent.mkdir(parents=True, exist_ok=True)
         write_atomic(self.path, "".join(json.dumps(asdict(of)) + "\n" for of in kept))
 

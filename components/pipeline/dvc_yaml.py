@@ -59,9 +59,7 @@ def write_dvc_yaml(params: Params, file: Path) -> bool:
     root = find_repository(path.parent) or path.parent
     text = dvc_yaml(params, file.resolve().relative_to(root), root=root)
     before = path.read_text(encoding="utf-8") if path.is_file() else ""
-    if before == text:
-        return False
-    if before and not before.startswith((_WRITTEN, *_EARLIER)):
+    if before == text or (before and not before.startswith((_WRITTEN, *_EARLIER))):
         return False
     write_atomic(path, text)
     return True

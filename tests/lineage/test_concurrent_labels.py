@@ -51,7 +51,7 @@ def test_a_text_that_is_labelled_after_the_search_is_removed_too(project):
     params = project()
     plan = removal.make_plan(params, [NEW])
     merge(params, [Answer((NEW,), ("fruit",))])
-    assert plan.raw == []
+    assert plan.search.raw == []
     removal.forget(params, plan, [NEW])
     assert NEW not in train(params) and not Path("task/labels-things.ledger.jsonl").exists(), (
         "its only answer is removed"

@@ -6,7 +6,9 @@ from pathlib import Path
 import pytest
 
 from components.core.data_version import read_yaml
+from components.data.matching import Texts
 from components.pipeline.lineage.forget import RECORDS, STATE, forget, make_plan, plan_lines, wanted_texts
+from components.pipeline.lineage.places import Cache
 from components.pipeline.lineage.trace import document_lines, trace_document, trace_model, tree
 from components.registry.ledger import Ledger
 from components.registry.tracking import connect
@@ -70,7 +72,7 @@ def test_a_document_is_traced_and_removed_from_everything(project, tmp_path_fact
     plan = make_plan(params, wanted)
     lines = list(plan_lines(plan))
     assert "- labelled.csv" in lines and "- artifacts/tokens/domain-wordpiece" in lines
-    assert {item.what for item in plan.search.objects} == {"text", "tokens", "keys"}
+    assert {item.what for item in plan.search.objects} == {"text", "derived", "keys"}
     assert project.holders(WORDS) == before and not (root / RECORDS).exists()
 
     path = forget(params, plan, wanted, reason="request 7")
@@ -105,3 +107,35 @@ def test_a_document_is_traced_and_removed_from_everything(project, tmp_path_fact
     assert new["tags"]["digest"] not in state.tainted and new["parents"][0]["model"] == "headstart-ulmfit-adapted/2"
     assert new["provenance"]["corpora"]["domain"]["counts"]["documents"] == 309
     assert read_yaml(Path("data.dvc")) is not None
+
+
+def test_what_was_learned_from_a_document_leaves_the_cache(tmp_path, monkeypatch):
+    """Of two versions the first has the document; both have the same vocabulary and a file of the model in common."""
+    monkeypatch.chdir(tmp_path)
+
+    def files(**md5s: str) -> list[dict[str, str]]:
+        return [{"path": path, "relpath": path, "md5": md5} for path, md5 in md5s.items()]
+
+    def stages(version: int) -> dict[str, dict[str, list[dict[str, str]]]]:
+        rows, model = f"a{version}0.dir", f"b{version}0.dir"
+        return {
+            "examples": {"deps": files(raw=f"{version}"), "outs": files(examples=rows)},
+            "tokenizer": {"deps": files(examples=rows), "outs": files(tokenizer="dd0")},
+            "baseline": {"deps": files(examples=rows, tokenizer="dd0"), "outs": files(finetuned=model)},
+        }
+
+    objects = {"aa1": SECRET, "aa2": "other", "bb1": {}, "bb2": {}, "cc0": {}, "dd0": {}}
+    for number in (1, 2):
+        objects |= {
+            f"a{number}0.dir": files(train=f"aa{number}"),
+            f"b{number}0.dir": files(words=f"bb{number}", same="cc0"),
+        }
+    contents = {f".dvc/cache/files/md5/{md5[:2]}/{md5[2:]}": content for md5, content in objects.items()}
+    contents |= {f".dvc/cache/runs/0/{name}/0": stage for name, stage in stages(1).items()}
+    for name, content in (contents | {"dvc.lock": {"stages": stages(2)}}).items():
+        Path(name).parent.mkdir(parents=True, exist_ok=True)
+        Path(name).write_text(json.dumps(content))
+    held = Cache().affected(Texts([SECRET]))
+    assert [item.md5 for item in held] == ["aa1"]
+    outputs, items = Cache().derived([], held)
+    assert (outputs, [item.md5 for item in items]) == ([], ["bb1"])

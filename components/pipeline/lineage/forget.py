@@ -12,7 +12,7 @@ import re
 import secrets
 import shutil
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -34,7 +34,6 @@ from components.pipeline.lineage.places import (
     Cache,
     Item,
     data_folders,
-    derived_outputs,
     holds,
     local_folder,
     output_of,
@@ -59,7 +58,7 @@ class Plan:
     """What a removal does.
 
     Attributes:
-        raw: files of raw data that hold them; `side`: other files (predictions, rejected rows, logs).
+        side: files outside of the raw data that hold them (predictions, rejected rows, logs).
         outputs: directories of stages that hold them or were made from them.
         caches: folders of checkpoints, features and inputs.
         checkpoints: address of checkpoints in a bucket; empty: there are none.
@@ -68,7 +67,6 @@ class Plan:
     """
 
     search: Search
-    raw: list[Path]
     side: list[Path]
     outputs: list[Path]
     fixed: list[Path]
@@ -138,8 +136,10 @@ def make_plan(params: Params, wanted: Sequence[str]) -> Plan:
             held.append(output)
         else:
             side.append(path)
-    outputs = sorted({*held, *derived_outputs([*result.raw, *held])})
-    plan = Plan(result, result.raw, side, outputs, fixed, caches=[])
+    made, derived = Cache().derived([*result.raw, *held], result.objects)
+    outputs = sorted({*held, *made})
+    # Those with the text last: the others are found by them, also after an interruption.
+    plan = Plan(replace(result, objects=[*derived, *result.objects]), side, outputs, fixed, caches=[])
     if outputs or result.raw or result.learners:
         plan.caches = [path for path in [*caches, *(node_cache() / name for name in CACHES)] if path.exists()]
         plan.checkpoints = params.cluster.storage if "://" in params.cluster.storage else ""
@@ -166,7 +166,9 @@ def _elsewhere(params: Params, plan: Plan, tracked: set[Path]) -> Iterator[str]:
     where = params.registry.address.removeprefix("sqlite:///")
     if "://" in where or not Path(where).resolve().is_relative_to(Path.cwd()):
         yield f"MLflow at {masked(where)}: delete the tainted versions, and files of runs that quote a text"
-    changed = [*plan.raw, *plan.side, *plan.fixed]
+    elif plan.search.learners:
+        yield "files of the tainted versions: delete the versions in MLflow once a clean model replaces them"
+    changed = [*plan.search.raw, *plan.side, *plan.fixed]
     if not tracked.isdisjoint(changed):
         yield "earlier commits of git: rewrite the history (git filter-repo), and ask for it in every clone"
     for path in changed:
@@ -177,7 +179,7 @@ def _elsewhere(params: Params, plan: Plan, tracked: set[Path]) -> Iterator[str]:
 def plan_lines(plan: Plan) -> list[str]:
     result = plan.search
     sections: dict[str, list[Any]] = {
-        "records to remove from raw files": _relative(plan.raw),
+        "records to remove from raw files": _relative(result.raw),
         "records to remove from other files": _relative(plan.side),
         "copies in corpora and labelled data": list(map(asdict, result.copies)),
         "outputs to remove, which a retraining makes again": _relative(plan.outputs),
@@ -210,17 +212,17 @@ def forget(params: Params, plan: Plan, wanted: Sequence[str], *, reason: str = "
     write_atomic(left, json.dumps(list(wanted)), private=True)
     result = plan.search
     versions = [learner.version for learner in result.learners]
-    documents = len(result.texts)
-    record_taints(connect(params.registry), versions, certificate=name, documents=documents, reason=reason)
+    record_taints(connect(params.registry), versions, certificate=name, documents=len(result.texts), reason=reason)
     # What is derived goes before the data that it is found by, for the next command if this one is interrupted.
     for path in [*plan.outputs, *plan.caches]:
         shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
     stored = _purge_checkpoints(plan)
     with changing_data(Path(), data_folders(params)):
         # Labels may have been written since the plan was made; from now on `merge` refuses these texts.
-        plan.raw = list(dict.fromkeys([*plan.raw, *raw_holders(params, result.texts)]))
-        removed = {os.path.relpath(path): remove_records(path, result.texts) for path in [*plan.raw, *plan.side]}
+        holders = [*raw_holders(params, result.texts), *plan.side]
+        removed = {os.path.relpath(path): remove_records(path, result.texts) for path in holders}
     objects = [{"md5": item.md5, "bytes": item.path.stat().st_size, "held": item.what} for item in result.objects]
+    stores = {remote: _purge_remote(url, result.objects) for remote, url in remotes().items() if objects}
     for item in result.objects:
         item.path.unlink(missing_ok=True)
     certificate = {
@@ -236,7 +238,7 @@ def forget(params: Params, plan: Plan, wanted: Sequence[str], *, reason: str = "
         "outputs": _relative(plan.outputs),
         "caches": _relative(plan.caches),
         "dvc_cache": objects,
-        "remotes": {remote: _purge_remote(url, result.objects) for remote, url in remotes().items() if objects},
+        "remotes": stores,
         "near_copies": len(result.near),
         "versions": [learner.facts for learner in result.learners],
         "searched_again": _left(result.texts),
@@ -251,7 +253,7 @@ def forget(params: Params, plan: Plan, wanted: Sequence[str], *, reason: str = "
 def _left(texts: Texts) -> dict[str, Any]:
     """The result of a second search: number of files, and those that hold a document still."""
     files = {os.path.relpath(path): path for path in project_files()}
-    files |= {f"DVC object {md5}": path for md5, path in Cache().objects().items() if path.suffix != ".dir"}
+    files |= {f"DVC object {md5}": path for md5, path in Cache().objects().items()}
     return {"files": len(files), "still_held_by": [name for name, path in files.items() if holds(path, texts)]}
 
 

@@ -1,46 +1,33 @@
 """Where a document can be: files below a repository, and objects of DVC's cache and remotes, which are searched by
-content, of all versions. Listings (`.dir`) stay: they hold names and digests only. The repository is the working
-directory, as for all paths of the settings."""
+content, of all versions, and followed to what stages have made from them. Listings (`.dir`) stay: they hold names and
+digests only. The repository is the working directory, as for all paths of the settings."""
 
 import json
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 
 from components.core.artifacts import MANIFEST
 from components.core.commits import git
-from components.core.data_version import dvc_config, locks
+from components.core.data_version import dvc_config, locks, read_yaml
 from components.core.errors import DataError
 from components.data.ingestion.documents import DROPPED
 from components.data.matching import Texts, file_holds
 from components.data.removed import STATE
 from components.settings.params import Params
 
-_SHARD = re.compile(r"(?:train|heldout)-[0-9a-f]{16}\.parquet")
 _KEYS = re.compile(rf"keys-[0-9a-f]{{16}}\.parquet|{re.escape(DROPPED)}")
 #: Folders without data of the project.
 SKIPPED = {".git", ".venv", "__pycache__", ".mypy_cache", ".pytest_cache", ".ruff_cache", ".hypothesis", "node_modules"}
-#: Output folders below the run's folder whose content is made from documents: they are removed as a whole and made
-#: again by a retraining.
-DERIVED = (
-    "domain-texts",
-    "judged",
-    "corpus",
-    "examples",
-    "tokenizer",
-    "tokens",
-    "task-tokens",
-    "encoder",
-    "unlabelled",
-    "distilled",
-    "finetuned",
-    "together",
-)
+#: Output folders below the run's folder without texts. In DVC's cache they are recognised by what they were made from.
+ENCODED = ("tokenizer", "tokens", "task-tokens", "encoder", "distilled", "finetuned", "together")
+#: Output folders whose content is made from documents: they are removed as a whole and made again by a retraining.
+DERIVED = ("domain-texts", "judged", "corpus", "examples", "unlabelled", *ENCODED)
 
 
 def walk(root: Path, *, without: tuple[Path, ...] = ()) -> Iterator[Path]:
@@ -92,28 +79,6 @@ def tracked_by_git() -> set[Path]:
     return {Path(name).absolute() for name in (git(Path(), "ls-files", "-z") or "").split("\0") if name}
 
 
-def derived_outputs(changed: list[Path]) -> list[Path]:
-    """The outputs that DVC's stages, also of experiments, have made from changed raw files or outputs, directly or by
-    way of other outputs, as far as they exist and hold data or weights (`DERIVED`)."""
-    base = Path.cwd()
-    affected = [path.resolve() for path in changed]
-    stages = [
-        [[Path(entry["path"]).resolve() for entry in stage.get(key, [])] for key in ("deps", "outs")]
-        for lock in locks(base)
-        for stage in lock.values()
-    ]
-    made: dict[Path, None] = {}
-    # `affected` grows while it is read: an output is a changed file of the stages that read it.
-    for path in affected:
-        for deps, outs in stages:
-            if any(path.is_relative_to(other) or other.is_relative_to(path) for other in deps):
-                new = [out for out in outs if out not in made and out.is_relative_to(base)]
-                new = [out for out in new if {*out.relative_to(base).parts} & {*DERIVED}]
-                made |= dict.fromkeys(new)
-                affected += new
-    return sorted(path for path in made if path.exists())
-
-
 def output_of(path: Path, params: Params) -> Path | None:
     """The output directory of a stage that contains a file of the run's folder: the highest one with a manifest."""
     out = Path(params.run.out).resolve()
@@ -123,8 +88,8 @@ def output_of(path: Path, params: Params) -> Path | None:
 
 @dataclass(frozen=True)
 class Item:
-    """A file of DVC's cache, its name there, and why it is affected: `text`, `tokens` or `keys` (digests and ids of
-    documents)."""
+    """A file of DVC's cache, its name there, and why it is affected: `text`, `keys` (digests and ids of documents)
+    or `derived` (tokens, vocabulary and weights that were made from them)."""
 
     path: Path
     md5: str
@@ -145,10 +110,14 @@ class Cache:
     def object(self, md5: str) -> Path:
         return self.path / "files" / "md5" / md5[:2] / md5[2:]
 
-    def objects(self) -> dict[str, Path]:
-        """MD5 -> path of all objects that are files; of listings it ends with `.dir`."""
+    def objects(self, *, suffix: str = "") -> dict[str, Path]:
+        """MD5 -> path of all objects of files; with the suffix `.dir`, of the listings of folders."""
         paths = sorted(self.path.glob("files/md5/[0-9a-f][0-9a-f]/*"))
-        return {path.parent.name + path.name: path for path in paths if path.is_file()}
+        return {path.parent.name + path.name: path for path in paths if path.suffix == suffix}
+
+    def folders(self) -> dict[str, dict[str, str]]:
+        """MD5 of each listing -> its files, as `listing`."""
+        return {md5: self.listing(md5) for md5 in self.objects(suffix=".dir")}
 
     def listing(self, md5: str) -> dict[str, str]:
         """Relative path -> MD5 of the files of a folder; empty if the cache does not hold its listing."""
@@ -158,33 +127,49 @@ class Cache:
             return {}
 
     def affected(self, texts: Texts) -> list[Item]:
-        """The objects that hold one of the texts, its tokens, or digests and ids of the documents of its corpus."""
+        """The objects that hold one of the texts, or digests and ids of the documents of its corpus."""
         objects = self.objects()
-        held = {md5 for md5, path in objects.items() if path.suffix != ".dir" and holds(path, texts)}
-        folders = [self.listing(md5) for md5, path in objects.items() if path.suffix == ".dir"]
-        listings = [(listing, self._facts(listing)) for listing in folders]
-        why = dict.fromkeys(held, "text")
-        shards, origins = set[str](), set[str]()  # stems of shards with a document, digests of splits with a row
-        for listing, facts in listings:
-            if names := {name for name, md5 in listing.items() if md5 in held}:
-                shards |= {Path(name).stem for name in names if _SHARD.fullmatch(name)}
+        held = {md5 for md5, path in objects.items() if holds(path, texts)}
+        why = dict.fromkeys(sorted(held), "text")
+        for listing in self.folders().values():
+            if held.intersection(listing.values()):
                 why = {md5: "keys" for name, md5 in listing.items() if _KEYS.fullmatch(name)} | why
-                digests = facts.get("digests") or {}
-                origins |= {digest for split, digest in digests.items() if f"{split}.parquet" in names}
-        for listing, facts in listings:
-            of_rows = origins.intersection(map(str, (facts.get("origins") or {}).values()))
-            arrows = [name for name in listing if Path(name).suffix == ".arrow"]
-            why = {listing[name]: "tokens" for name in arrows if of_rows or Path(name).stem in shards} | why
-        items = [Item(objects[md5], md5, what) for md5, what in why.items() if md5 in objects]
-        # Those with the text last: tokens and keys are found by them, also after an interruption.
-        return sorted(items, key=lambda item: (item.what == "text", item.md5))
+        return [Item(objects[md5], md5, what) for md5, what in why.items() if md5 in objects]
 
-    def _facts(self, listing: dict[str, str]) -> dict[str, Any]:
-        """The facts of the manifest of a folder; empty if the cache does not hold it."""
-        try:
-            return dict(json.loads(self.object(listing[MANIFEST]).read_text())["facts"])
-        except (OSError, ValueError, KeyError, TypeError):
-            return {}
+    def derived(self, changed: Sequence[Path], items: Sequence[Item]) -> tuple[list[Path], list[Item]]:
+        """What stages have made from changed files or affected objects, directly or by way of other outputs: the
+        outputs of the workspace (`DERIVED`), and the objects of those without texts (`ENCODED`) in every run that a
+        lock or the run cache records. What a run without the documents has made, too, stays in the cache.
+        """
+        objects, folders = self.objects(), self.folders()
+        # A file is named by its MD5, and one of the workspace by its path, too.
+        recorded = [(stage, ["md5", "path"]) for lock in locks(Path()) for stage in lock.values()]
+        recorded += [(read_yaml(path) or {}, ["md5"]) for path in self.path.glob("runs/*/*/*")]
+        runs = [
+            [{str(each.get(key)) for each in run.get(part, []) for key in keys} for part in ("deps", "outs")]
+            for run, keys in recorded
+        ]
+        paths = {name: Path(name).resolve() for name in set[str]().union(*chain(*runs))}
+        held = {item.md5 for item in items}
+        held |= {md5 for md5, listing in folders.items() if held.intersection(listing.values())}
+        for place in (path.resolve() for path in changed):
+            held |= {name for name, at in paths.items() if place.is_relative_to(at)}
+        before, made, clean = None, set[str](), set[str]()
+        while made != before:
+            before, made, clean = made, set(), set()
+            for deps, outs in runs:
+                (made if held & (deps | outs) or before & deps else clean).update(outs)
+            made -= clean
+        outputs = [path for name, path in paths.items() if name in made and {*Path(name).parts} & {*DERIVED}]
+        written = [each for run, _ in recorded for each in run.get("outs", [])]
+        made &= {each["md5"] for each in written if {*Path(each["path"]).parts} & {*ENCODED}}
+        removed, kept = (
+            {file for name in of for file in folders.get(name, {"": name}).values()} for of in (made, clean)
+        )
+        removed -= kept.union(item.md5 for item in items)
+        return [path for path in outputs if path.exists()], [
+            Item(path, md5, "derived") for md5, path in objects.items() if md5 in removed
+        ]
 
 
 def remotes() -> dict[str, str]:
@@ -198,6 +183,5 @@ def remotes() -> dict[str, str]:
 
 def local_folder(url: str) -> Path | None:
     """The folder of a remote on this machine; None for other remotes."""
-    if url.startswith("file://"):
-        return Path(url.removeprefix("file://"))
-    return None if "://" in url else Path(".dvc", url).resolve()
+    path = url.removeprefix("file://")
+    return None if "://" in path else Path(".dvc", path).resolve()

@@ -7,6 +7,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
+from humanize import naturalsize
+
 from components.core.errors import DiskSpaceError
 from components.pipeline.stages import TRAINING
 
@@ -72,9 +74,9 @@ def check_space(needed: Sequence[Need], *, spare: int) -> None:
         place = _existing(here[0].path)
         left, total = shutil.disk_usage(place).free, sum(need.size for need in here)
         if total + spare > left:
-            parts = ", ".join(f"{in_units(need.size)} of {need.what}" for need in here if need.size)
-            wants = f"needs about {in_units(total)} ({parts}) and {in_units(spare)} to spare"
-            problems.append(f"{place}: {in_units(left)} are free, but the run {wants}")
+            parts = ", ".join(f"{naturalsize(need.size)} of {need.what}" for need in here if need.size)
+            wants = f"needs about {naturalsize(total)} ({parts}) and {naturalsize(spare)} to spare"
+            problems.append(f"{place}: {naturalsize(left)} are free, but the run {wants}")
     if problems:
         raise DiskSpaceError(
             "\n".join(problems) + "\nfree space: `headstart gc` lists what can be deleted; or move the folder to a "
@@ -98,12 +100,3 @@ def size_of(path: Path) -> int:
             if not file.is_dir() or file.is_symlink():
                 total += file.lstat().st_size
     return total
-
-
-def in_units(size: float) -> str:
-    """Bytes in words: `1.2 GB`."""
-    for unit in ("bytes", "kB", "MB", "GB"):
-        if size < 1000:
-            return f"{size:.0f} {unit}" if unit == "bytes" or size >= 100 else f"{size:.1f} {unit}"
-        size /= 1000
-    return f"{size:.1f} TB"
