@@ -1,10 +1,12 @@
 """The first champion where no candidate is shown to be better."""
 
 import json
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import yaml
 
 from components.learners.words.classifier import WordsClassifier
 from components.registry.contest import Contest
@@ -22,50 +24,14 @@ def decision(verdict: str, against: str, gain: float = 0.04) -> Decision:
     return Decision.of({**result, **scores, "reasons": [f"{verdict} against {against}"]})
 
 
-#: Words against chance, and the challenger against the frozen encoder.
-CHANCE, RIVALS = (WORDS, None), (TUNED, FROZEN)
+#: Names of candidates and of what they are compared with in first.yaml.
+NAMES = {"words": WORDS, "frozen": FROZEN, "tuned": TUNED, "chance": None, "baseline": ""}
 
 
-@pytest.mark.parametrize(
-    ("challenger", "verdicts", "refused", "chosen", "compared"),
-    [
-        # (candidate, opponent) -> verdict; what is not named is inconclusive. The opponent "" is the best baseline.
-        (TUNED, {(WORDS, None): "promote"}, (), WORDS, [CHANCE]),
-        # The challenger is ahead of the best baseline on test, too; then it has to be better than chance.
-        ((TUNED, 0.04), {(TUNED, None): "promote", CHANCE: "promote"}, (), TUNED, [(TUNED, None)]),
-        ((TUNED, 0.04), {CHANCE: "promote"}, (), WORDS, [(TUNED, None), CHANCE]),
-        ((TUNED, 0.04), {CHANCE: "promote"}, (TUNED,), WORDS, [CHANCE]),
-        # Words are not shown to be better than chance, the frozen encoder is.
-        (TUNED, {(FROZEN, None): "promote"}, (), FROZEN, [CHANCE, RIVALS, (FROZEN, ""), (FROZEN, None)]),
-        # The challenger is better than the frozen encoder, but not than the best baseline.
-        (TUNED, {RIVALS: "promote", (TUNED, None): "promote"}, (), TUNED, [CHANCE, RIVALS, (TUNED, None)]),
-        # The challenger is shown to be worse than the baseline: it is not the first champion, words are.
-        (TUNED, {(TUNED, ""): "reject", CHANCE: "promote"}, (), WORDS, [CHANCE]),
-        (TUNED, {(TUNED, ""): "reject", (TUNED, None): "promote"}, (FROZEN,), None, [CHANCE]),
-        # Barred candidates are not compared.
-        (TUNED, {CHANCE: "promote", (TUNED, None): "promote"}, (WORDS, FROZEN), TUNED, [(TUNED, None)]),
-        # A words model as challenger was compared with chance already; the others are compared with the baseline.
-        (
-            WORDS,
-            {(FROZEN, ""): "reject", (TUNED, None): "promote"},
-            (),
-            TUNED,
-            [(FROZEN, ""), (TUNED, ""), (TUNED, None)],
-        ),
-        # Nothing is better than chance.
-        (TUNED, {}, (), None, [CHANCE, RIVALS, (FROZEN, ""), (FROZEN, None), (TUNED, None)]),
-    ],
-)
-def test_the_cheapest_candidate_that_is_better_than_chance(
-    monkeypatch,
-    tmp_path,
-    challenger,
-    verdicts,
-    refused,
-    chosen,
-    compared,
-):
-    challenger, gain = (challenger, -0.01) if isinstance(challenger, str) else challenger
+@pytest.mark.parametrize("case", yaml.safe_load(Path(__file__).with_name("first.yaml").read_text()))
+def test_the_cheapest_candidate_that_is_better_than_chance(monkeypatch, tmp_path, case):
+    challenger, refused = NAMES[case["challenger"]], [NAMES[name] for name in case.get("refused", ())]
+    verdicts = {tuple(map(NAMES.get, pair.split())): verdict for pair, verdict in case["verdicts"].items()}
     versions = {
         system: Version(
             "m", str(number), "", "", {"system": system, "family": "words" if system == WORDS else "ulmfit"}
@@ -93,18 +59,18 @@ def test_the_cheapest_candidate_that_is_better_than_chance(
     )
     against = "" if challenger == WORDS else WORDS
     verdict = verdicts.get((challenger, ""), "inconclusive")
-    result = contest.first_champion(decision(verdict, against, gain))
-    assert seen == compared
+    result = contest.first_champion(decision(verdict, against, case["gain"]))
+    assert seen == [tuple(map(NAMES.get, pair.split())) for pair in case["compared"]]
     # Comparisons with the constant prediction are counted apart.
     assert counts == list(range(len(counts)))
-    if chosen is None:
+    if "chosen" not in case:
         assert isinstance(result, list) and len(result) == len(versions) - (verdict == "reject")
     else:
         assert isinstance(result, tuple)
         version, made = result
-        assert version.system == chosen
+        assert version.system == NAMES[case["chosen"]]
         assert made.first
-        assert made.reasons[0].startswith(f"m/{version.number} ({chosen}) is the first champion because ")
+        assert made.reasons[0].startswith(f"m/{version.number} ({version.system}) is the first champion because ")
 
 
 def test_words_are_served_until_a_challenger_is_better(pipeline):
