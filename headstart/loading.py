@@ -4,6 +4,7 @@ from pathlib import Path
 
 from components.core.artifacts import MANIFEST, json_of, read_json, read_manifest
 from components.core.errors import ArtifactError, extras, nearest
+from components.learners.prediction import input_columns
 from components.registry.explain import CLASSIFIER, FROZEN_CLASSIFIER, results_of
 from components.settings.systems import System
 from headstart.fitting import CHOSEN, candidates_of
@@ -35,13 +36,23 @@ def load(source: str | Path, *, task: str | None = None, params: str | Path = "p
             kind = read_manifest(folder).kind
             if kind != KIND:
                 raise ArtifactError(f"{folder}: holds an output of another kind ({kind}), expected a classifier")
-            return Model(folder)
+            return _of_run(folder)
         if (folder / CHOSEN / MANIFEST).is_file():
             return Model(folder / CHOSEN)  # the working folder of a fit
-        return Model(_best_of_run(folder, task))
+        return _of_run(_best_of_run(folder, task))
     if folder.is_absolute() or str(source).startswith("."):
         raise ArtifactError(f"{folder}: does not exist; name a folder, or a task whose champion is registered")
     return _registered(str(source), Path(params))
+
+
+def _of_run(folder: Path) -> Model:
+    """The classifier of a folder, RUN/finetuned/TASK/SYSTEM/PART for one of a run, which has recorded the columns of
+    the labelled data."""
+    _, task, _, run, *_ = *folder.absolute().parents, *[Path()] * 4
+    path = run / "identity" / "examples" / f"{task.name}.json"
+    recorded = read_json(path, made_by="the stage identity", missing_ok=True).get("settings", {})
+    keys = {key.rpartition(".")[2]: value for key, value in recorded.items()}
+    return Model(folder, columns=input_columns(keys["kind"], keys) if keys else None)
 
 
 def _best_of_run(run: Path, task: str | None) -> Path:
@@ -77,7 +88,8 @@ def _registered(name: str, params: Path) -> Model:
     from components.registry.champion import fetched_champion
     from components.settings.loading import load_params
 
-    settings = load_params(params).registry
+    settings = load_params(params)
     task, _, number = name.partition("/")
-    with fetched_champion(settings, task, number=number) as (_, bundle):
-        return Model(bundle)
+    source = settings.data.tasks.get(task)
+    with fetched_champion(settings.registry, task, number=number) as (_, bundle):
+        return Model(bundle, columns=None if source is None else input_columns(source.kind, vars(source)))

@@ -20,7 +20,7 @@ from components.data.tasks.kinds import find_kind
 from components.data.tasks.task_io import TaskIO
 from components.learners.abstention import abstaining, threshold_of
 from components.learners.loading import load_model
-from components.learners.prediction import Classifier, io_of, predict_rows
+from components.learners.prediction import Classifier, columns_in, input_columns, io_of, predict_rows
 from components.learners.words.classifier import FORM, form_of
 from headstart.report import Report
 from headstart.tables import Data, InputError, Table, parsed, read_table
@@ -37,7 +37,8 @@ class Model:
 
     Args:
         directory: complete directory of a classifier; it is copied.
-        columns: input of the task -> column of a DataFrame; None: as saved, else the names of the inputs.
+        columns: key of `data.tasks.<name>`, such as an input -> column of the labelled data, which is that of a
+            DataFrame if this has it; None: as saved, else the names of the inputs.
         classes: name of a label -> its value in the labelled data.
         report: of the fit.
 
@@ -100,7 +101,7 @@ class Model:
             InputError: a column is missing, or a value is no text (row and column).
             ConfigError: the model has no thresholds for `error`.
         """
-        table, classifier = read_table(data), self._classifier
+        table, classifier = self._table(data), self._classifier
         if error is not None:
             threshold = threshold_of(self._directory, error, what="the model")
             classifier = abstaining(classifier, self._directory, threshold)
@@ -128,7 +129,7 @@ class Model:
         Raises:
             InputError: as `predict`; or a text is missing.
         """
-        table = read_table(data)
+        table = self._table(data)
         fields = self._parsed(table)
         for number, parts in enumerate(fields):
             if parts is None:
@@ -172,13 +173,16 @@ class Model:
             threads.use(cores())  # as in `headstart serve`
         return load_model(self._directory)
 
+    def _table(self, data: Data) -> Table:
+        labelled = input_columns(self.kind, self._columns)
+        return read_table(data, {*labelled, *labelled.values()}, self.labels)
+
     def _parsed(self, table: Table) -> list[Fields | None]:
         """The inputs of the task in a table. A table with one column, or one column of text, need not name it."""
-        columns = {name: self._columns.get(name, name) for name in self._io.inputs}
-        missing = [column for column in columns.values() if column not in table.columns]
         if not table.is_named:
             return parsed(table, self._io, {})
-        if missing and len(columns) == 1:
+        columns = columns_in(table.columns, input_columns(self.kind, self._columns))
+        if len(columns) == 1 and table.columns.keys().isdisjoint(columns.values()):
             texts = [name for name, values in table.columns.items() if any(isinstance(entry, str) for entry in values)]
             if len(texts) == 1:
                 columns = dict.fromkeys(columns, texts[0])

@@ -70,12 +70,13 @@ def predict(options: PredictFlags) -> None:
     folder of parts. Bad rows are written to OUTPUT.rejected.jsonl with the reason. After a kill the same command
     continues with the first part that is missing."""
     from components.cli.onboarding.splits import split_files
-    from components.core.artifacts import partial_path
+    from components.core.artifacts import json_of, partial_path
     from components.core.errors import ConfigError
     from components.core.progress import Progress
+    from components.data.formats.rows import form_of_texts
     from components.data.sampling import guessed_in_words
     from components.learners.abstention import threshold_of
-    from components.learners.prediction import columns_of_data, named_columns
+    from components.learners.prediction import columns_of_data, input_columns, named_columns
     from components.learners.writing import write_errors
     from components.registry.champion import Loader, fetched_champion
     from components.registry.drift.traffic import logged, traffic_folder
@@ -108,8 +109,12 @@ def predict(options: PredictFlags) -> None:
             print(f"{source} is predicted" + "".join(f", without {path.name}" for path in others), file=sys.stderr)
         for line in () if options.form else guessed_in_words(source):
             print(f"{source}: {line}", file=sys.stderr)
-        if not options.form and (data := settings.data.tasks.get(name)) is not None:
-            columns = columns_of_data(source, kind=load.kind, source=data) | columns
+        data = settings.data.tasks.get(name)
+        labelled = input_columns(load.kind, {} if data is None else vars(data))
+        labels = json_of(bundle / "labels.json")
+        form = "" if columns else form_of_texts(source, {*labelled, *labelled.values()}, labels)
+        if not options.form and data is not None:
+            columns = columns_of_data(source, kind=load.kind, source=data, form=form) | columns
             for name, column in columns.items():
                 print(f"{source}: column {column!r} is the {name} (--column)", file=sys.stderr)
 
@@ -126,8 +131,10 @@ def predict(options: PredictFlags) -> None:
             overwrite=options.overwrite,
             rejects=None if options.strict else rejects,
             started=started,
+            form=form,
         )
-        run = partial(predict_annotations, form=options.form) if options.form else predict_parts
+        annotate = partial(predict_annotations, form=options.form, labelled=[*labelled.values()])
+        run = annotate if options.form else predict_parts
         done = run(source, output, model=model, options=part_options)
     print(f"{output}: {done.rows} rows" + (f", {done.empty} without input" if done.empty else ""))
     if done.rejected:

@@ -24,6 +24,7 @@ from components.cluster.shards import PARALLEL_BYTES, Facts, Work, digest_of, on
 from components.core.artifacts import write_atomic
 from components.core.errors import DataError
 from components.core.outputs import check_output, discard, named_output
+from components.data.formats.rows import form_of_texts
 from components.data.formats.stored import Span, open_stored, store
 from components.data.tasks.kinds import find_kind
 from components.learners.prediction import (
@@ -32,6 +33,7 @@ from components.learners.prediction import (
     Part,
     Predicted,
     check_files,
+    input_columns,
     predict_table,
     schema_of,
     source_files,
@@ -83,6 +85,8 @@ class PartOptions:
         every_output: whether rows of jsonl also have what a served model answers, such as probabilities.
         origin: the file that the rows come from, and the column of each row's place in it, for messages; None: the file
             itself.
+        form: of the file, as of `open_rows`; None: by its name and content, where a txt file without the columns has a
+            text a line.
     """
 
     cluster: ClusterSettings
@@ -96,6 +100,7 @@ class PartOptions:
     started: Callable[[int, int, int], Callable[[int], None]] = lambda rows, done, parts: lambda rows: None
     every_output: bool = False
     origin: tuple[Path, str] | None = None
+    form: str | None = None
 
 
 def predict_parts(source: Path, output: Path, *, model: LoadableModel, options: PartOptions) -> Predicted:
@@ -117,6 +122,9 @@ def predict_parts(source: Path, output: Path, *, model: LoadableModel, options: 
     task_io = find_kind(model.kind).io
     suffix = output.suffix or (source.suffix if source.suffix in WRITTEN else ".csv")
     check_files(source, output.with_suffix(suffix), task_io=task_io, columns=options.columns)
+    if options.form is None:
+        names = input_columns(model.kind, options.columns).values()
+        options = replace(options, form=form_of_texts(source, names))
     work = output.with_name(f".{output.name}.parts")
     with _owned(work, output):
         key = _key(source, output, model, options)
@@ -168,7 +176,14 @@ def _plan(source: Path, output: Path, work: Path, key: str, options: PartOptions
                 path.unlink()
     with ExitStack() as stack:
         bad = None if options.rejects is None else stack.enter_context(Rejects(work / UNREADABLE))
-        planned = store(source, work / STORED, part_bytes=options.part_bytes, part_rows=options.part_rows, rejected=bad)
+        planned = store(
+            source,
+            work / STORED,
+            part_bytes=options.part_bytes,
+            part_rows=options.part_rows,
+            rejected=bad,
+            form=options.form,
+        )
     count, first = (0, "") if bad is None else (bad.count, bad.first)
     with write_errors(output):
         write_atomic(work / COUNTED, _mark(Predicted(0, 0, count), first))
@@ -332,7 +347,7 @@ def _owned(work: Path, output: Path) -> Iterator[None]:
 def _key(source: Path, output: Path, model: LoadableModel, options: PartOptions) -> str:
     states = [(file.name, file.stat().st_size, file.stat().st_mtime_ns) for file in source_files(source)]
     content: list[Any] = [str(source.resolve()), states, model.identity, output.suffix]
-    content += [dict(options.columns), options.rejects is None, options.part_bytes, options.part_rows]
+    content += [dict(options.columns), options.form, options.rejects is None, options.part_bytes, options.part_rows]
     return hashlib.sha256(json.dumps(content).encode()).hexdigest()
 
 

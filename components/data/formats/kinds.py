@@ -5,11 +5,12 @@ import tarfile
 import zipfile
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from itertools import islice
+from itertools import islice, pairwise
 from pathlib import Path
 from typing import Final
 
 from components.core.errors import DataError
+from components.data.formats.delimited import USUAL
 from components.data.formats.jsontables import is_squad
 from components.data.formats.lines import CODECS, NO_DATA, Reading, lines, member_of, text_blocks
 from components.data.formats.plain import FASTTEXT, files_at, parallel_files
@@ -197,10 +198,26 @@ def _sentences(texts: Sequence[str], *, spans: bool = False) -> str | None:
     last = [cells[-1] for cells in words]
     if spans and not (blank and are_tags(last)):
         return None
+    # Texts may have equally many words, too. They repeat no tags, or stand alone between empty lines.
+    if (most < 10 and not are_labels(last)) or not any(
+        before and after for before, after in pairwise(map(str.strip, texts))
+    ):
+        return None
     # Sentences may be long, and a table has no empty lines.
     if blank > len(texts) / 100 or (are_tags(last) and (blank or len(set(last)) > 1)):
         return "conllu" if most == 10 else "conll"
     return None
+
+
+def _separates(delimiter: str, full: Sequence[str]) -> bool:
+    """Whether what all lines have separates columns. A comma or semicolon that a space follows is punctuation, unless
+    usual names of columns are in the first line, or labels begin or end the lines."""
+    if delimiter in "\t|" or sum(re.search(rf"{delimiter}(?!\s)", line) is not None for line in full) > len(full) / 2:
+        return True
+    rows = [[cell.strip() for cell in line.split(delimiter)] for line in full]
+    if not USUAL.isdisjoint(map(str.casefold, rows[0])):
+        return True
+    return are_labels([row[-1] for row in rows]) or _are_first_labels(Counter(row[0] for row in rows))
 
 
 def _sniffed(path: Path, texts: Sequence[str], full: Sequence[str]) -> str:
@@ -220,7 +237,8 @@ def _sniffed(path: Path, texts: Sequence[str], full: Sequence[str]) -> str:
         delimiters = "\t;|,"
     for delimiter in delimiters:
         counts = Counter(line.count(delimiter) for line in full)
-        if counts and (usual := counts.most_common(1)[0])[0] and usual[1] > 0.9 * len(full):
+        usual, lines = next(iter(counts.most_common(1)), (0, 0))
+        if usual and lines > 0.9 * len(full) and _separates(delimiter, full):
             return "tsv" if delimiter == "\t" else "csv"
     if label_first:
         return "label-first"

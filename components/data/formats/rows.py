@@ -6,27 +6,33 @@ to it or predict it ask for complete rows; a row that is not well formed is an e
 function, and the next row follows.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import replace
-from itertools import chain
+from itertools import chain, islice
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from components.core.errors import DataError
+from components.data.formats.delimited import USUAL
 from components.data.formats.kinds import form_of
-from components.data.formats.lines import Reading
+from components.data.formats.lines import Reading, lines
+from components.data.formats.plain import FASTTEXT
 from components.data.formats.tables import PLAIN, Layout, Rejected, RowError, Rows, are_too_many, raise_error
-from components.settings.formats import FORMATS, by_name, reader_of
+from components.settings.formats import FORMATS, by_name, is_table, reader_of, suffix_of
 from components.settings.tasks import has
 
+#: Lines whose first words are compared with the labels.
+_LABELLED: Final = 1_000
 
-def open_rows(path: Path, *, layout: Layout = PLAIN, rejected: Rejected | None = None, form: str = "") -> Rows:
+
+def open_rows(path: Path, *, layout: Layout = PLAIN, rejected: Rejected | None = None, form: str | None = None) -> Rows:
     """Open a file; its format follows from its name or its content (`components.data.formats.kinds`).
 
     Args:
         path: the file; FILE#NAME for a sheet of a workbook or a member of a JSON document.
         rejected: receives bad rows; None: they are raised.
-        form: the format; empty: guessed.
+        form: the format; None or empty: guessed.
 
     Raises:
         DataError: the format is not known, the file is damaged, or a row does not fit the header; also raised by the
@@ -40,6 +46,35 @@ def open_rows(path: Path, *, layout: Layout = PLAIN, rejected: Rejected | None =
     # Records of doccano that a table holds as well.
     plain = form == "doccano" and not has(rows.kind or "", "words") and "cats" not in rows.names
     return _opened("jsonl", file) if plain else rows
+
+
+def form_of_texts(path: Path, names: Collection[str] | None = None, labels: Collection[str] = ()) -> str:
+    """`texts` if a txt file has a text in each line, else empty: its content says what it is. Texts may have equally
+    many commas, or begin with equal words.
+
+    Args:
+        names: columns that a table to be predicted has, one of them or one with a usual name; None: the file may have
+            labels, so that tabs and first words separate them.
+        labels: of the task, with which lines to be predicted may begin, as with those of fastText.
+
+    Raises:
+        DataError: the file does not exist, or is no text.
+    """
+    if suffix_of(path.name) != ".txt" or "*" in path.name:
+        return ""
+    form = form_of(path)
+    with suppress(DataError):
+        table = open_rows(path, form=form)
+        usual = table.header and not USUAL.isdisjoint(map(str.casefold, table.names))
+        if names is None:
+            known = usual or form not in ("csv", "json")
+        elif form == "label-first":
+            first = (line.split()[0] for _, line in islice(lines(path, Reading()), _LABELLED) if line.strip())
+            known = all(word in labels or word.startswith(FASTTEXT) for word in first)
+        else:
+            known = (usual and is_table(form)) or not {*names}.isdisjoint(table.names)
+        return "" if known and form != "texts" else "texts"
+    return "texts"
 
 
 def unit_of(path: Path, form: str) -> str:
