@@ -101,7 +101,7 @@ class Model:
             InputError: a column is missing, or a value is no text (row and column).
             ConfigError: the model has no thresholds for `error`.
         """
-        table, classifier = self._table(data), self._classifier
+        (table, fields), classifier = self._parsed(data), self._classifier
         if error is not None:
             threshold = threshold_of(self._directory, error, what="the model")
             classifier = abstaining(classifier, self._directory, threshold)
@@ -109,7 +109,7 @@ class Model:
         names: list[str] = []
         for name, kind in outputs.items():
             names += [f"{PROBABILITY}{label}" for label in self.labels] if kind == "shares" else [name]
-        collected = predict_rows(classifier, self._parsed(table))
+        collected = predict_rows(classifier, fields)
         rows = [dict.fromkeys(names) if answer is None else self._row(answer, outputs) for answer in collected]
         return pd.DataFrame(rows, columns=names, index=table.index)
 
@@ -129,8 +129,7 @@ class Model:
         Raises:
             InputError: as `predict`; or a text is missing.
         """
-        table = self._table(data)
-        fields = self._parsed(table)
+        table, fields = self._parsed(data)
         for number, parts in enumerate(fields):
             if parts is None:
                 raise InputError(f"{table.place(number)}: the text is missing; fill it in, or use Model.predict")
@@ -173,20 +172,16 @@ class Model:
             threads.use(cores())  # as in `headstart serve`
         return load_model(self._directory)
 
-    def _table(self, data: Data) -> Table:
+    def _parsed(self, data: Data) -> tuple[Table, list[Fields | None]]:
+        """The rows, and the inputs of the task. A table with one column, or one column of text, need not name it."""
         labelled = input_columns(self.kind, self._columns)
-        return read_table(data, {*labelled, *labelled.values()}, self.labels)
-
-    def _parsed(self, table: Table) -> list[Fields | None]:
-        """The inputs of the task in a table. A table with one column, or one column of text, need not name it."""
-        if not table.is_named:
-            return parsed(table, self._io, {})
-        columns = columns_in(table.columns, input_columns(self.kind, self._columns))
+        table = read_table(data, {*labelled, *labelled.values(), *self.labels})
+        columns = columns_in(table.columns, labelled) if table.is_named else {}
         if len(columns) == 1 and table.columns.keys().isdisjoint(columns.values()):
             texts = [name for name, values in table.columns.items() if any(isinstance(entry, str) for entry in values)]
             if len(texts) == 1:
                 columns = dict.fromkeys(columns, texts[0])
-        return parsed(table, self._io, columns)
+        return table, parsed(table, self._io, columns)
 
     def _row(self, answer: Mapping[str, Any], outputs: Mapping[str, str]) -> dict[str, Any]:
         row: dict[str, Any] = {}

@@ -111,8 +111,8 @@ def predict(options: PredictFlags) -> None:
             print(f"{source}: {line}", file=sys.stderr)
         data = settings.data.tasks.get(name)
         labelled = input_columns(load.kind, {} if data is None else vars(data))
-        labels = json_of(bundle / "labels.json")
-        form = "" if columns else form_of_texts(source, {*labelled, *labelled.values()}, labels)
+        names = {*labelled, *labelled.values(), *json_of(bundle / "labels.json")}
+        form = "" if columns else form_of_texts(source, names)
         if not options.form and data is not None:
             columns = columns_of_data(source, kind=load.kind, source=data, form=form) | columns
             for name, column in columns.items():

@@ -255,12 +255,12 @@ def columns_of_data(path: Path, *, kind: str, source: TaskSource, form: str = ""
     try:
         rows = read_rows(path, most=ROWS, form=form)
         columns = columns_in(rows.columns, input_columns(kind, vars(source)))
-        held = {name: column for name, column in columns.items() if column in rows.columns}
-        texts = [] if held else text_columns(rows)
+        if rows.columns.keys().isdisjoint(columns.values()):
+            texts = text_columns(rows)
+            columns = dict(zip(columns, texts, strict=True)) if len(texts) == len(columns) else {}
     except DataError:
         return {}
-    held = held or (dict(zip(columns, texts, strict=True)) if len(texts) == len(columns) else {})
-    return {name: column for name, column in held.items() if column != name}
+    return {name: column for name, column in columns.items() if column in rows.columns.keys() - {name}}
 
 
 Parsed = tuple[Row, Fields | None]

@@ -72,27 +72,23 @@ def read_rows(body: bytes, io: TaskIO, *, characters: int, most: int) -> Rows:
     try:
         content = orjson.loads(body)
     except ValueError:
-        content = _lenient(body)
+        # What orjson refuses, such as NaN and halves of surrogate pairs: then only its row is refused.
+        try:
+            content = json.loads(body)
+        except (ValueError, RecursionError) as error:
+            raise DataError(f"the body is not JSON: {error}") from error
     keys = [key for key in KEYS if key in content] if isinstance(content, dict) else []
     if len(keys) > 1:
         raise DataError(f"the body has several of the keys {', '.join(KEYS)}: {', '.join(keys)}; send one")
     where = keys[0] if keys else "the body"
-    rows = _rows(content[where] if keys else content, io, where, most)
+    rows = _rows(content[where] if keys else content, where, most)
     if not rows:
         raise DataError(f"{where}: no rows; send at least one")
     read = [_read(row, io, characters) for row in rows]
     return Rows([fields for fields, _ in read], [problem for _, problem in read])
 
 
-def _lenient(body: bytes) -> Any:
-    """A body with what orjson refuses, such as NaN and halves of surrogate pairs: then only its row is refused."""
-    try:
-        return json.loads(body)
-    except (ValueError, RecursionError) as error:
-        raise DataError(f"the body is not JSON: {error}") from error
-
-
-def _rows(value: Any, io: TaskIO, where: str, most: int) -> list[Any]:
+def _rows(value: Any, where: str, most: int) -> list[Any]:
     if isinstance(value, str):
         value = [value]
     if not isinstance(value, list | dict):

@@ -211,13 +211,12 @@ def _sentences(texts: Sequence[str], *, spans: bool = False) -> str | None:
 
 def _separates(delimiter: str, full: Sequence[str]) -> bool:
     """Whether what all lines have separates columns. A comma or semicolon that a space follows is punctuation, unless
-    usual names of columns are in the first line, or labels begin or end the lines."""
-    if delimiter in "\t|" or sum(re.search(rf"{delimiter}(?!\s)", line) is not None for line in full) > len(full) / 2:
+    the first line begins or ends with a usual name of a column, or the lines with labels."""
+    rows = [line.split(delimiter) for line in full]
+    if delimiter in "\t|" or sum(row[-1][:1] != " " for row in rows) > len(rows) / 2:
         return True
-    rows = [[cell.strip() for cell in line.split(delimiter)] for line in full]
-    if not USUAL.isdisjoint(map(str.casefold, rows[0])):
-        return True
-    return are_labels([row[-1] for row in rows]) or _are_first_labels(Counter(row[0] for row in rows))
+    first, last = ([row[side].strip() for row in rows] for side in (0, -1))
+    return bool({first[0].lower(), last[0].lower()} & USUAL) or are_labels(last) or _are_first_labels(Counter(first))
 
 
 def _sniffed(path: Path, texts: Sequence[str], full: Sequence[str]) -> str:
@@ -237,8 +236,9 @@ def _sniffed(path: Path, texts: Sequence[str], full: Sequence[str]) -> str:
         delimiters = "\t;|,"
     for delimiter in delimiters:
         counts = Counter(line.count(delimiter) for line in full)
-        usual, lines = next(iter(counts.most_common(1)), (0, 0))
-        if usual and lines > 0.9 * len(full) and _separates(delimiter, full):
+        if counts and (usual := counts.most_common(1)[0])[0] and usual[1] > 0.9 * len(full):
+            if not _separates(delimiter, full):
+                continue
             return "tsv" if delimiter == "\t" else "csv"
     if label_first:
         return "label-first"

@@ -9,21 +9,18 @@ function, and the next row follows.
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from itertools import chain, islice
+from itertools import chain
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 from components.core.errors import DataError
 from components.data.formats.delimited import USUAL
 from components.data.formats.kinds import form_of
-from components.data.formats.lines import Reading, lines
+from components.data.formats.lines import Reading
 from components.data.formats.plain import FASTTEXT
 from components.data.formats.tables import PLAIN, Layout, Rejected, RowError, Rows, are_too_many, raise_error
 from components.settings.formats import FORMATS, by_name, is_table, reader_of, suffix_of
 from components.settings.tasks import has
-
-#: Lines whose first words are compared with the labels.
-_LABELLED: Final = 1_000
 
 
 def open_rows(path: Path, *, layout: Layout = PLAIN, rejected: Rejected | None = None, form: str | None = None) -> Rows:
@@ -48,14 +45,13 @@ def open_rows(path: Path, *, layout: Layout = PLAIN, rejected: Rejected | None =
     return _opened("jsonl", file) if plain else rows
 
 
-def form_of_texts(path: Path, names: Collection[str] | None = None, labels: Collection[str] = ()) -> str:
+def form_of_texts(path: Path, names: Collection[str] | None = None) -> str:
     """`texts` if a txt file has a text in each line, else empty: its content says what it is. Texts may have equally
     many commas, or begin with equal words.
 
     Args:
-        names: columns that a table to be predicted has, one of them or one with a usual name; None: the file may have
-            labels, so that tabs and first words separate them.
-        labels: of the task, with which lines to be predicted may begin, as with those of fastText.
+        names: inputs of the task, their columns and its labels. A file to be predicted is a table with one of the
+            columns, or a usual one, or begins its lines with the labels. None: what tells labels from texts counts.
 
     Raises:
         DataError: the file does not exist, or is no text.
@@ -68,9 +64,8 @@ def form_of_texts(path: Path, names: Collection[str] | None = None, labels: Coll
         usual = table.header and not USUAL.isdisjoint(map(str.casefold, table.names))
         if names is None:
             known = usual or form not in ("csv", "json")
-        elif form == "label-first":
-            first = (line.split()[0] for _, line in islice(lines(path, Reading()), _LABELLED) if line.strip())
-            known = all(word in labels or word.startswith(FASTTEXT) for word in first)
+        elif form == "label-first" and not next(table.lines())[1].startswith(FASTTEXT):
+            known = all(row["label"] in names for _, row in table.rows)
         else:
             known = (usual and is_table(form)) or not {*names}.isdisjoint(table.names)
         return "" if known and form != "texts" else "texts"
