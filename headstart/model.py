@@ -175,7 +175,7 @@ class Model:
     def _parsed(self, data: Data) -> tuple[Table, list[Fields | None]]:
         """The rows, and the inputs of the task. A table with one column, or one column of text, need not name it."""
         labelled = input_columns(self.kind, self._columns)
-        table = read_table(data, {*labelled, *labelled.values(), *self.labels})
+        table = read_table(data, {*labelled, *labelled.values()}, self.labels)
         columns = columns_in(table.columns, labelled) if table.is_named else {}
         if len(columns) == 1 and table.columns.keys().isdisjoint(columns.values()):
             texts = [name for name, values in table.columns.items() if any(isinstance(entry, str) for entry in values)]

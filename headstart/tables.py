@@ -63,15 +63,15 @@ class Table(Rows):
         return self.columns[name]
 
 
-def read_table(data: Data, names: Collection[str] | None = None) -> Table:
-    """The rows of any data. `names`: as of `form_of_texts`, for a txt file.
+def read_table(data: Data, *of_texts: Collection[str]) -> Table:
+    """The rows of any data. `of_texts`: arguments of `form_of_texts`, for a txt file.
 
     Raises:
         InputError: the data have another form.
         DataError: a file is missing or damaged (file and line).
     """
     if isinstance(data, str | Path):
-        return _read_file(Path(data), names)
+        return _read_file(Path(data), *of_texts)
     data = list(data) if isinstance(data, Iterator) else data
     said, columns = "", _columns_of(data)
     is_named = not isinstance(data, pd.Series | np.ndarray)
@@ -176,12 +176,12 @@ def _value(value: Any) -> Any:
     return None if value is None or value is pd.NA or value is pd.NaT or value != value else value
 
 
-def _read_file(path: Path, names: Collection[str] | None) -> Table:
+def _read_file(path: Path, *of_texts: Collection[str]) -> Table:
     if not os.path.exists(str(path).partition("#")[0]):  # noqa: PTH110 -- a long text is no path, and no error
         raise InputError(f"{path}: does not exist; to pass one text, put it in a list")
     splits: dict[str, Path] = {} if "#" in path.name else split_files(path)
     path = splits.get("train", path)
-    if form_of_texts(path, names):
+    if form_of_texts(path, *of_texts):
         texts = {INPUT: [line for _, line in lines(path, Reading()) if line.strip()]}
         return Table(texts, source=str(path), is_named=False, place=lambda number: f"{path}, text {number + 1}")
     rows = read_rows(path, whole=True)

@@ -45,13 +45,14 @@ def open_rows(path: Path, *, layout: Layout = PLAIN, rejected: Rejected | None =
     return _opened("jsonl", file) if plain else rows
 
 
-def form_of_texts(path: Path, names: Collection[str] | None = None) -> str:
+def form_of_texts(path: Path, names: Collection[str] | None = None, labels: Collection[str] = ()) -> str:
     """`texts` if a txt file has a text in each line, else empty: its content says what it is. Texts may have equally
     many commas, or begin with equal words.
 
     Args:
-        names: inputs of the task, their columns and its labels. A file to be predicted is a table with one of the
-            columns, or a usual one, or begins its lines with the labels. None: what tells labels from texts counts.
+        names: inputs of the task and their columns. A file to be predicted is a table with one of them, or with a usual
+            column. None: it may have labels, and what tells them from texts counts.
+        labels: of the task, with which all lines of a file to be predicted may begin.
 
     Raises:
         DataError: the file does not exist, or is no text.
@@ -65,7 +66,7 @@ def form_of_texts(path: Path, names: Collection[str] | None = None) -> str:
         if names is None:
             known = usual or form not in ("csv", "json")
         elif form == "label-first" and not next(table.lines())[1].startswith(FASTTEXT):
-            known = all(row["label"] in names for _, row in table.rows)
+            known = all(row["label"] in labels for _, row in table.rows)
         else:
             known = (usual and is_table(form)) or not {*names}.isdisjoint(table.names)
         return "" if known and form != "texts" else "texts"
