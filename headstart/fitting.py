@@ -358,12 +358,14 @@ def finetuning_of(encoder: Path, rows: Sequence[Fields], *, kind: str, minutes: 
         kind: of the task.
         minutes: limit of `method: auto`; None: none.
     """
+    from components.models.encoder import architecture_of, has_large_table  # imports torch
+
     facts = read_manifest(encoder, kind="encoder").facts
     is_imported, tags = "source" in facts, has(kind, "words")
     training: dict[str, Any] = dict(IMPORTED_TRAINING if is_imported else TRAINED_TRAINING)
     settings: dict[str, Any] = dict(IMPORTED if is_imported else TRAINED) | {
         "method": "auto",
-        "auto": {"minutes": minutes, **({"ways": ["features"]} if _is_large(encoder) else {})},
+        "auto": {"minutes": minutes, **({"ways": ["features"]} if has_large_table(architecture_of(encoder)) else {})},
         "training": training,
     }
     if tags:
@@ -371,12 +373,6 @@ def finetuning_of(encoder: Path, rows: Sequence[Fields], *, kind: str, minutes: 
         settings |= {"epochs": 12, "training": {**training, "rate": 4 * training["rate"]}, "words": "none"}
     chosen = FinetuneSettings.model_validate(settings)
     return chosen.model_copy(update=_reading(encoder, rows, chosen, kind=kind))
-
-
-def _is_large(encoder: Path) -> bool:
-    from components.models.encoder import architecture_of, has_large_table  # imports torch
-
-    return has_large_table(architecture_of(encoder))
 
 
 def _reading(encoder: Path, rows: Sequence[Fields], settings: FinetuneSettings, *, kind: str) -> dict[str, int | None]:

@@ -3,7 +3,7 @@
 import json
 import shutil
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -106,9 +106,8 @@ class Model:
             threshold = threshold_of(self._directory, error, what="the model")
             classifier = abstaining(classifier, self._directory, threshold)
         outputs = io_of(classifier).outputs
-        names: list[str] = []
-        for name, kind in outputs.items():
-            names += [f"{PROBABILITY}{label}" for label in self.labels] if kind == "shares" else [name]
+        shares = [f"{PROBABILITY}{label}" for label in self.labels]
+        names = [each for name, kind in outputs.items() for each in (shares if kind == "shares" else [name])]
         collected = predict_rows(classifier, fields)
         rows = [dict.fromkeys(names) if answer is None else self._row(answer, outputs) for answer in collected]
         return pd.DataFrame(rows, columns=names, index=table.index)
@@ -204,7 +203,8 @@ class Model:
 
     def __getstate__(self) -> dict[str, Any]:
         root = self._directory
-        files = {str(path.relative_to(root)): path.read_bytes() for path in _files(root)}
+        paths = sorted(path for path in root.rglob("*") if path.is_file())
+        files = {str(path.relative_to(root)): path.read_bytes() for path in paths}
         return {"files": files, "columns": self._columns, "values": self._values, "report": self.report}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -215,10 +215,6 @@ class Model:
             path.write_bytes(content)
         self._columns, self._values, self.report = state["columns"], state["values"], state["report"]
         self._classifier = self._loaded()
-
-
-def _files(root: Path) -> Sequence[Path]:
-    return sorted(path for path in root.rglob("*") if path.is_file())
 
 
 def _copy(source: Path, target: Path) -> dict[str, Any]:

@@ -133,10 +133,7 @@ def test_errors_of_writing_are_reported_as_errors_of_the_output(tmp_path, monkey
     assert names(tmp_path) == ["in.csv"]
 
 
-CASES = yaml.safe_load(Path(__file__).with_name("inputs.yaml").read_text())
-
-
-@pytest.mark.parametrize("case", CASES, ids=[f"{case['name']}-{number}" for number, case in enumerate(CASES)])
+@pytest.mark.parametrize("case", yaml.safe_load(Path(__file__).with_name("inputs.yaml").read_text()))
 def test_inputs_may_have_the_names_of_the_labelled_data_and_a_txt_file_a_text_a_line(tmp_path, case):
     (path := tmp_path / case["name"]).write_text(case["content"])
     kind = case.get("kind", "classification")

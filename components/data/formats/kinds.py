@@ -172,7 +172,7 @@ def _are_first_labels(counts: Counter[str]) -> bool:
     lines = sum(counts.values())
     if any(count == 1 for count in counts.values()) and len(counts) > lines / 20:
         return False
-    return len(counts) <= min(200, lines / 2) and all(_FIRST_LABEL.fullmatch(word) for word in counts)
+    return 1 < len(counts) <= min(200, lines / 2) and all(_FIRST_LABEL.fullmatch(word) for word in counts)
 
 
 def are_tags(values: Iterable[str]) -> bool:
