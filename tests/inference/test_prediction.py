@@ -137,7 +137,7 @@ def test_errors_of_writing_are_reported_as_errors_of_the_output(tmp_path, monkey
 def test_inputs_may_have_the_names_of_the_labelled_data_and_a_txt_file_a_text_a_line(tmp_path, case):
     (path := tmp_path / case["name"]).write_text(case["content"])
     kind = case.get("kind", "classification")
-    source = TaskSource(path="data", kind=kind, **case.get("keys", {"text": "review"} if kind[0] == "c" else {}))
+    source = TaskSource(path="data", kind=kind, **case.get("keys", {"text": "review"}))
     labelled = input_columns(kind, vars(source))
     form = form_of_texts(path, {*labelled, *labelled.values()}, ["good", "poor"])
     columns = columns_of_data(path, kind=kind, source=source, form=form)
