@@ -3,7 +3,7 @@
 import json
 import shutil
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -23,7 +23,7 @@ from components.learners.loading import load_model
 from components.learners.prediction import Classifier, io_of, predict_rows
 from components.learners.words.classifier import FORM, form_of
 from headstart.report import Report
-from headstart.tables import Data, InputError, Table, parsed, read_table
+from headstart.tables import Data, InputError, Table, parsed, path_of, read_table
 
 KIND: Final = "classifier"
 #: File of a saved model with the names of its columns, the values of its classes, and the report.
@@ -65,7 +65,7 @@ class Model:
         self._columns = dict(columns if columns is not None else described.get("columns", {}))
         self._values = dict(classes if classes is not None else described.get("classes", {}))
         saved = described.get("report")
-        self.report = report if report is not None else None if saved is None else Report.of(saved)
+        self.report = report or (saved and Report.of(saved))
 
     @property
     def kind(self) -> str:
@@ -102,7 +102,10 @@ class Model:
         """
         table, classifier = read_table(data), self._classifier
         if error is not None:
-            threshold = threshold_of(self._directory, error, what="the model")
+            try:
+                threshold = threshold_of(self._directory, error, what="the model")
+            except TypeError as wrong:
+                raise InputError(f"error: {error!r:.60}; give a number above 0 and below 1, such as 0.05") from wrong
             classifier = abstaining(classifier, self._directory, threshold)
         outputs = io_of(classifier).outputs
         names: list[str] = []
@@ -129,11 +132,11 @@ class Model:
             InputError: as `predict`; or a text is missing.
         """
         table = read_table(data)
-        fields = self._parsed(table)
-        for number, parts in enumerate(fields):
+        complete = []
+        for number, parts in enumerate(self._parsed(table)):
             if parts is None:
                 raise InputError(f"{table.place(number)}: the text is missing; fill it in, or use Model.predict")
-        complete = [parts for parts in fields if parts is not None]
+            complete.append(parts)
         return list(self._classifier.answer(complete)) if complete else []
 
     def save(self, folder: str | Path, *, overwrite: bool = False) -> Path:
@@ -146,8 +149,7 @@ class Model:
         Raises:
             ArtifactError: the folder exists and may not be replaced.
         """
-        folder = Path(folder)
-        source = self._directory
+        folder, source = path_of("folder", folder), self._directory
         described = {
             "columns": self._columns,
             "classes": self._values,
@@ -205,7 +207,7 @@ class Model:
 
     def __getstate__(self) -> dict[str, Any]:
         root = self._directory
-        files = {str(path.relative_to(root)): path.read_bytes() for path in _files(root)}
+        files = {str(path.relative_to(root)): path.read_bytes() for path in sorted(root.rglob("*")) if path.is_file()}
         return {"files": files, "columns": self._columns, "values": self._values, "report": self.report}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -216,10 +218,6 @@ class Model:
             path.write_bytes(content)
         self._columns, self._values, self.report = state["columns"], state["values"], state["report"]
         self._classifier = self._loaded()
-
-
-def _files(root: Path) -> Sequence[Path]:
-    return sorted(path for path in root.rglob("*") if path.is_file())
 
 
 def _copy(source: Path, target: Path) -> dict[str, Any]:

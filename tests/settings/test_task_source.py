@@ -49,9 +49,7 @@ def test_an_ambiguous_file_name_needs_a_format():
 @pytest.mark.parametrize(
     ("source", "message"),
     [
-        ({"score": "x"}, "key score does not fit kind classification; did you mean 'label'?"),
         ({"kind": "tagging", "text": "x"}, "key text does not fit kind tagging; known: document, scheme, tags, words"),
-        ({"kind": "pair", "frist": "x"}, "Extra inputs are not permitted"),
         (
             {"kind": "questions", "train": "a.csv"},
             "format csv cannot hold kind questions; use jsonl, json, parquet, datasets, squad",
