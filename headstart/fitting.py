@@ -13,7 +13,6 @@ import math
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from numbers import Real
 from pathlib import Path
 from typing import Any, Final
 
@@ -132,7 +131,7 @@ def _check_numbers(*, folds: int, seed: int, minutes: Any) -> None:
     for name, value, least in (("folds", folds, 2), ("seed", seed, 0)):
         if isinstance(value, bool) or not isinstance(value, int | np.integer) or not least <= value < 2**32:
             raise InputError(f"{name}: {value!r}; give a whole number from {least}, below 2**32")
-    if minutes is not None and not (isinstance(minutes, Real) and minutes > 0):
+    if minutes is not None and not (isinstance(minutes, int | float | np.number) and minutes > 0):
         raise InputError(f"minutes: {minutes!r}; give a number above 0, or None")
 
 
