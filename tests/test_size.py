@@ -21,7 +21,7 @@ BUDGETS = {
     "data": 90_246,
     "evaluation": 7_984,
     "flows": 29_056,
-    "headstart": 12_380,
+    "headstart": 12_382,
     "interchange": 22_657,
     "labelling": 10_156,
     "learners": 63_884,
