@@ -9,7 +9,7 @@ from components.registry.explain import CLASSIFIER, FROZEN_CLASSIFIER, results_o
 from components.settings.systems import System
 from headstart.fitting import CHOSEN, candidates_of
 from headstart.model import KIND, Model
-from headstart.tables import InputError
+from headstart.tables import InputError, path_of
 
 #: File of the stage `register`.
 REGISTERED = "registered.json"
@@ -30,7 +30,7 @@ def load(source: str | Path, *, task: str | None = None, params: str | Path = "p
         ArtifactError: the folder holds no model, or its files were altered.
         RegistryError: the registry cannot be reached, or has no such model.
     """
-    folder = Path(source)
+    folder = path_of("source", source)
     if folder.is_dir():
         if (folder / MANIFEST).is_file():
             kind = read_manifest(folder).kind
@@ -42,7 +42,7 @@ def load(source: str | Path, *, task: str | None = None, params: str | Path = "p
         return _of_run(_best_of_run(folder, task))
     if folder.is_absolute() or str(source).startswith("."):
         raise ArtifactError(f"{folder}: does not exist; name a folder, or a task whose champion is registered")
-    return _registered(str(source), Path(params))
+    return _registered(str(source), path_of("params", params))
 
 
 def _of_run(folder: Path) -> Model:
@@ -65,7 +65,7 @@ def _best_of_run(run: Path, task: str | None) -> Path:
         raise InputError(f"task: {run} has several; choose one of {', '.join(tasks)}")
     name = task or tasks[0]
     if name not in tasks:
-        raise InputError(f"task: {run} has no task {name!r}{nearest(name, tasks)}")
+        raise InputError(f"task: {run} has no task {name!r}{nearest(str(name), tasks)}")
     listing = read_json(run / "registry" / REGISTERED, made_by="the stage register", missing_ok=True)
     if (challenger := listing.get("challengers", {}).get(name)) is not None:
         system = str(challenger["system"])

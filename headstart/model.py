@@ -23,7 +23,7 @@ from components.learners.loading import load_model
 from components.learners.prediction import Classifier, columns_in, input_columns, io_of, predict_rows
 from components.learners.words.classifier import FORM, form_of
 from headstart.report import Report
-from headstart.tables import Data, InputError, Table, parsed, read_table
+from headstart.tables import Data, InputError, Table, parsed, path_of, read_table
 
 KIND: Final = "classifier"
 #: File of a saved model with the names of its columns, the values of its classes, and the report.
@@ -66,7 +66,7 @@ class Model:
         self._columns = dict(columns if columns is not None else described.get("columns", {}))
         self._values = dict(classes if classes is not None else described.get("classes", {}))
         saved = described.get("report")
-        self.report = report if report is not None else None if saved is None else Report.of(saved)
+        self.report = report or (saved and Report.of(saved))
 
     @property
     def kind(self) -> str:
@@ -103,7 +103,10 @@ class Model:
         """
         (table, fields), classifier = self._parsed(data), self._classifier
         if error is not None:
-            threshold = threshold_of(self._directory, error, what="the model")
+            try:
+                threshold = threshold_of(self._directory, error, what="the model")
+            except TypeError as wrong:
+                raise InputError(f"error: {error!r:.60}; give a number above 0 and below 1, such as 0.05") from wrong
             classifier = abstaining(classifier, self._directory, threshold)
         outputs = io_of(classifier).outputs
         shares = [f"{PROBABILITY}{label}" for label in self.labels]
@@ -129,10 +132,11 @@ class Model:
             InputError: as `predict`; or a text is missing.
         """
         table, fields = self._parsed(data)
+        complete = []
         for number, parts in enumerate(fields):
             if parts is None:
                 raise InputError(f"{table.place(number)}: the text is missing; fill it in, or use Model.predict")
-        complete = [parts for parts in fields if parts is not None]
+            complete.append(parts)
         return list(self._classifier.answer(complete)) if complete else []
 
     def save(self, folder: str | Path, *, overwrite: bool = False) -> Path:
@@ -145,8 +149,7 @@ class Model:
         Raises:
             ArtifactError: the folder exists and may not be replaced.
         """
-        folder = Path(folder)
-        source = self._directory
+        folder, source = path_of("folder", folder), self._directory
         described = {
             "columns": self._columns,
             "classes": self._values,
@@ -203,8 +206,7 @@ class Model:
 
     def __getstate__(self) -> dict[str, Any]:
         root = self._directory
-        paths = sorted(path for path in root.rglob("*") if path.is_file())
-        files = {str(path.relative_to(root)): path.read_bytes() for path in paths}
+        files = {str(path.relative_to(root)): path.read_bytes() for path in sorted(root.rglob("*")) if path.is_file()}
         return {"files": files, "columns": self._columns, "values": self._values, "report": self.report}
 
     def __setstate__(self, state: dict[str, Any]) -> None:

@@ -57,10 +57,19 @@ class Table(Rows):
             InputError: there is none.
         """
         if name not in self.columns:
-            raise InputError(f"{self.source}: has no column {name!r}{nearest(name, self.columns)}")
+            raise InputError(f"{self.source}: has no column {name!r}{nearest(str(name), self.columns)}")
         if name in self.ambiguous:
             raise InputError(f"{self.source}: has two columns {name!r}; rename one of them")
         return self.columns[name]
+
+
+def path_of(name: str, value: Any) -> Path:
+    """An argument as a path. Raises InputError: it is none."""
+    try:
+        Path(value).exists()
+        return Path(value)
+    except (TypeError, OSError) as error:
+        raise InputError(f"{name}: {value!r:.60}: {error}; give the name of a folder or file") from error
 
 
 def read_table(data: Data, *of_texts: Collection[str]) -> Table:
@@ -105,8 +114,7 @@ def _columns_of(data: Any) -> dict[str, list[Any]] | None:
     if hasattr(data, "features") and hasattr(data, "to_dict"):
         return {str(name): values for name, values in data.to_dict().items()}
     if hasattr(data, "__arrow_c_stream__") and not isinstance(data, pd.Series):
-        table = pa.table(data)
-        return {str(name): column.to_pylist() for name, column in zip(table.column_names, table.columns, strict=True)}
+        return dict(pa.table(data).to_pydict())
     if not isinstance(data, pd.Series | np.ndarray):
         return None
     rows = data.tolist()
