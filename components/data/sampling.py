@@ -42,7 +42,7 @@ class Rows:
 
 
 def read_rows(
-    path: Path, layout: Layout = PLAIN, *, whole: bool = False, most: int | None = None, form: str | None = None
+    path: Path, layout: Layout = PLAIN, *, whole: bool = False, most: int | None = None, form: str = ""
 ) -> Rows:
     """A sample of the rows of a file, or of its first `most` rows, or the `whole` file; of a member of a JSON document
     or sheet of a workbook (FILE#NAME), or of a folder of parallel files. `form`: as of `open_rows`.

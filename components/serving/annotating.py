@@ -108,7 +108,7 @@ def _input(row: Mapping[str, Any], where: str, *, tagging: bool, names: Sequence
     }
 
 
-def _source_rows(source: Path, form: str | None) -> Iterator[tuple[str, Mapping[str, Any]]]:
+def _source_rows(source: Path, form: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
     saved = source.is_dir() and is_saved(source)
     if not saved and not source.is_file():
         raise DataError(f"{source}: " + ("is a folder, not a file" if source.is_dir() else "does not exist"))

@@ -24,7 +24,6 @@ from components.cluster.shards import PARALLEL_BYTES, Facts, Work, digest_of, on
 from components.core.artifacts import write_atomic
 from components.core.errors import DataError
 from components.core.outputs import check_output, discard, named_output
-from components.data.formats.rows import form_of_texts
 from components.data.formats.stored import Span, open_stored, store
 from components.data.tasks.kinds import find_kind
 from components.learners.prediction import (
@@ -33,7 +32,6 @@ from components.learners.prediction import (
     Part,
     Predicted,
     check_files,
-    input_columns,
     predict_table,
     schema_of,
     source_files,
@@ -85,8 +83,7 @@ class PartOptions:
         every_output: whether rows of jsonl also have what a served model answers, such as probabilities.
         origin: the file that the rows come from, and the column of each row's place in it, for messages; None: the file
             itself.
-        form: of the file, as of `open_rows`; None: by its name and content, where a txt file without the columns has a
-            text a line.
+        form: of the file, as of `open_rows`.
     """
 
     cluster: ClusterSettings
@@ -100,7 +97,7 @@ class PartOptions:
     started: Callable[[int, int, int], Callable[[int], None]] = lambda rows, done, parts: lambda rows: None
     every_output: bool = False
     origin: tuple[Path, str] | None = None
-    form: str | None = None
+    form: str = ""
 
 
 def predict_parts(source: Path, output: Path, *, model: LoadableModel, options: PartOptions) -> Predicted:
@@ -122,9 +119,6 @@ def predict_parts(source: Path, output: Path, *, model: LoadableModel, options: 
     task_io = find_kind(model.kind).io
     suffix = output.suffix or (source.suffix if source.suffix in WRITTEN else ".csv")
     check_files(source, output.with_suffix(suffix), task_io=task_io, columns=options.columns)
-    if options.form is None:
-        names = input_columns(model.kind, options.columns).values()
-        options = replace(options, form=form_of_texts(source, names))
     work = output.with_name(f".{output.name}.parts")
     with _owned(work, output):
         key = _key(source, output, model, options)

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Final
 
 from components.core.errors import DataError
-from components.data.formats.delimited import USUAL
 from components.data.formats.jsontables import is_squad
 from components.data.formats.lines import CODECS, NO_DATA, Reading, lines, member_of, text_blocks
 from components.data.formats.plain import FASTTEXT, files_at, parallel_files
@@ -209,16 +208,6 @@ def _sentences(texts: Sequence[str], *, spans: bool = False) -> str | None:
     return None
 
 
-def _separates(delimiter: str, full: Sequence[str]) -> bool:
-    """Whether what all lines have separates columns. A comma or semicolon that a space follows is punctuation, unless
-    the first line begins or ends with a usual name of a column, or the lines with labels."""
-    rows = [line.split(delimiter) for line in full]
-    if delimiter in "\t|" or sum(row[-1][:1] != " " for row in rows) > len(rows) / 2:
-        return True
-    first, last = ([row[side].strip() for row in rows] for side in (0, -1))
-    return bool({first[0].lower(), last[0].lower()} & USUAL) or are_labels(last) or _are_first_labels(Counter(first))
-
-
 def _sniffed(path: Path, texts: Sequence[str], full: Sequence[str]) -> str:
     """The format of a file whose name says none, by its first lines, and those that are not blank."""
     if full and full[0].lstrip()[0] in "{[":
@@ -237,8 +226,6 @@ def _sniffed(path: Path, texts: Sequence[str], full: Sequence[str]) -> str:
     for delimiter in delimiters:
         counts = Counter(line.count(delimiter) for line in full)
         if counts and (usual := counts.most_common(1)[0])[0] and usual[1] > 0.9 * len(full):
-            if not _separates(delimiter, full):
-                continue
             return "tsv" if delimiter == "\t" else "csv"
     if label_first:
         return "label-first"

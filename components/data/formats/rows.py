@@ -23,13 +23,13 @@ from components.settings.formats import FORMATS, by_name, is_table, reader_of, s
 from components.settings.tasks import has
 
 
-def open_rows(path: Path, *, layout: Layout = PLAIN, rejected: Rejected | None = None, form: str | None = None) -> Rows:
+def open_rows(path: Path, *, layout: Layout = PLAIN, rejected: Rejected | None = None, form: str = "") -> Rows:
     """Open a file; its format follows from its name or its content (`components.data.formats.kinds`).
 
     Args:
         path: the file; FILE#NAME for a sheet of a workbook or a member of a JSON document.
         rejected: receives bad rows; None: they are raised.
-        form: the format; None or empty: guessed.
+        form: the format; empty: guessed.
 
     Raises:
         DataError: the format is not known, the file is damaged, or a row does not fit the header; also raised by the

@@ -36,7 +36,7 @@ class Span:
 
 
 def store(
-    source: Path, path: Path, *, part_bytes: int, part_rows: int, rejected: Rejected | None, form: str | None = None
+    source: Path, path: Path, *, part_bytes: int, part_rows: int, rejected: Rejected | None, form: str = ""
 ) -> list[Span]:
     """Write the rows of a file, and return its parts in order. A Parquet file is not copied.
 
