@@ -82,18 +82,16 @@ class _Estimator(BaseEstimator):
     model_: Model
 
     def _fit(self, X: Data, y: Any, kind: Kind | None) -> None:
+        if y is None:
+            raise ValueError(f"{type(self).__name__} requires y to be passed, but the target y is None")
+        given = self.get_params(deep=False)
+        seed = given.pop("random_state")
         self.model_ = fit(
             self._inputs(X),
-            text=self.text,
             label=y.tolist() if hasattr(y, "tolist") else list(y),
             kind=kind,
-            start=self.start,
-            unlabelled=self.unlabelled,
-            minutes=self.minutes,
-            folds=self.folds,
-            language=self.language,
-            seed=0 if self.random_state is None else int(self.random_state),
-            verbose=self.verbose,
+            seed=0 if seed is None else int(seed),
+            **given,
         )
 
     def _inputs(self, X: Data) -> Data:
@@ -175,8 +173,6 @@ class HeadstartRegressor(RegressorMixin, _Estimator):
         Raises:
             InputError: as `headstart.fit`.
         """
-        if y is None:
-            raise ValueError(f"{type(self).__name__} requires y to be passed, but the target y is None")
         self._fit(X, y, "similarity" if holds_pairs(self._inputs(X), self.text) else "regression")
         return self
 
@@ -194,8 +190,6 @@ class HeadstartTagger(_Estimator):
         Raises:
             InputError: as `headstart.fit`.
         """
-        if y is None:
-            raise ValueError(f"{type(self).__name__} requires y to be passed, but the target y is None")
         self._fit(X, y, "tagging")
         self.classes_ = np.unique(np.asarray(self.model_.classes))
         return self

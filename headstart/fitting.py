@@ -29,6 +29,7 @@ from components.data.tasks.examples import ExamplesJob, examples, read_facts, re
 from components.data.tasks.kinds import scoring_for
 from components.data.tasks.reading.records import class_name
 from components.data.tasks.results import OUT_OF_FOLD, RunKey, best_score, read_answers
+from components.interchange.starts.registry import advice, folder_of
 from components.learners.baselines.stage import BaselineJob, baseline
 from components.learners.select import choose
 from components.registry.explain import CLASSIFIER, FROZEN_CLASSIFIER
@@ -40,7 +41,7 @@ from components.settings.systems import System
 from components.settings.tasks import LABELLED, OF_ONE_TEXT, has
 from headstart.model import Model
 from headstart.report import ANSWERED, Report, Tried, bounds_of, contradicted, dependent, inseparable, tried_of
-from headstart.tables import Data, InputError
+from headstart.tables import Data, InputError, path_of
 from headstart.tasks import Kind, TaskRows, read_task, read_unlabelled
 
 #: Names of the task and of the start in progress lines and results.
@@ -105,8 +106,10 @@ def fit(
         ArtifactError: the start cannot be imported, or `folder` contains files of others.
     """
     _check_numbers(folds=folds, seed=seed, minutes=minutes)
+    if start is not None:
+        folder_of(str(path_of("start", start)))
     if folder is not None:
-        claim_folder(Path(folder))
+        claim_folder(path_of("folder", folder))
     with contextlib.ExitStack() as stack:
         stack.enter_context(until(end_of(minutes)))
         task = read_task(data, text=text, label=label, kind=kind, language=language, group=group)
@@ -119,16 +122,16 @@ def fit(
         return work.fit(start, minutes=minutes, notes=_notes(task, start))
 
 
-def _check_numbers(*, folds: int, seed: int, minutes: float | None) -> None:
+def _check_numbers(*, folds: int, seed: int, minutes: Any) -> None:
     """Check arguments of `fit`.
 
     Raises:
         InputError: one is not a number, or too small.
     """
     for name, value, least in (("folds", folds, 2), ("seed", seed, 0)):
-        if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < least:
-            raise InputError(f"{name}: {value!r}; give a whole number from {least}")
-    if minutes is not None and not minutes > 0:
+        if isinstance(value, bool) or not isinstance(value, int | np.integer) or not least <= value < 2**32:
+            raise InputError(f"{name}: {value!r}; give a whole number from {least}, below 2**32")
+    if minutes is not None and not (isinstance(minutes, int | float | np.number) and minutes > 0):
         raise InputError(f"minutes: {minutes!r}; give a number above 0, or None")
 
 
@@ -140,7 +143,8 @@ def _label_texts(labels: Any, task: TaskRows, start: str | Path | None) -> dict[
     if not isinstance(labels, Mapping):
         raise InputError(f"labels: {type(labels).__name__}; give a mapping: label -> a text, or a list of texts")
     lists: dict[str, list[str]] = {}
-    for label, texts in ((class_name(label), texts) for label, texts in labels.items()):
+    for value, texts in labels.items():
+        label = class_name(value)
         texts = [texts] if isinstance(texts, str) else texts
         if label not in task.classes:
             raise InputError(f"labels: {label!r} is not a label; the labels are {', '.join(task.classes) or 'none'}")
@@ -159,10 +163,8 @@ def _label_texts(labels: Any, task: TaskRows, start: str | Path | None) -> dict[
 def _notes(task: TaskRows, start: str | Path | None) -> list[str]:
     """What the report says about the use of the data."""
     count = len(task.unlabelled)
-    notes = [*task.notes, *([f"{count} rows have no label; their texts are used without one."] if count else [])]
+    notes = [*task.notes, *[f"{count} rows have no label; their texts are used without one."] * bool(count)]
     if start is None:
-        from components.interchange.starts.registry import advice
-
         text = advice(task.language, use="start='{}'")
         notes.append(f"{text[0].upper()}{text[1:]}.")
     return notes
@@ -201,8 +203,8 @@ class _Candidate:
     @property
     def cost(self) -> int:
         """Rank by the cost of prediction: words, frozen, fine-tuned."""
-        parts = (self.directory.parent.name, self.directory.name)
-        return 0 if parts[0] == "baselines" else 1 if parts[1] == "classifier-frozen" else FINE_TUNED
+        frozen = self.directory.name == "classifier-frozen"
+        return 0 if self.directory.parent.name == "baselines" else 1 if frozen else FINE_TUNED
 
 
 class _Work:
@@ -358,12 +360,14 @@ def finetuning_of(encoder: Path, rows: Sequence[Fields], *, kind: str, minutes: 
         kind: of the task.
         minutes: limit of `method: auto`; None: none.
     """
+    from components.models.encoder import architecture_of, has_large_table  # imports torch
+
     facts = read_manifest(encoder, kind="encoder").facts
     is_imported, tags = "source" in facts, has(kind, "words")
     training: dict[str, Any] = dict(IMPORTED_TRAINING if is_imported else TRAINED_TRAINING)
     settings: dict[str, Any] = dict(IMPORTED if is_imported else TRAINED) | {
         "method": "auto",
-        "auto": {"minutes": minutes, **({"ways": ["features"]} if _is_large(encoder) else {})},
+        "auto": {"minutes": minutes, **({"ways": ["features"]} if has_large_table(architecture_of(encoder)) else {})},
         "training": training,
     }
     if tags:
@@ -371,12 +375,6 @@ def finetuning_of(encoder: Path, rows: Sequence[Fields], *, kind: str, minutes: 
         settings |= {"epochs": 12, "training": {**training, "rate": 4 * training["rate"]}, "words": "none"}
     chosen = FinetuneSettings.model_validate(settings)
     return chosen.model_copy(update=_reading(encoder, rows, chosen, kind=kind))
-
-
-def _is_large(encoder: Path) -> bool:
-    from components.models.encoder import architecture_of, has_large_table  # imports torch
-
-    return has_large_table(architecture_of(encoder))
 
 
 def _reading(encoder: Path, rows: Sequence[Fields], settings: FinetuneSettings, *, kind: str) -> dict[str, int | None]:

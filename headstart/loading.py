@@ -4,11 +4,12 @@ from pathlib import Path
 
 from components.core.artifacts import MANIFEST, json_of, read_json, read_manifest
 from components.core.errors import ArtifactError, extras, nearest
+from components.learners.prediction import input_columns
 from components.registry.explain import CLASSIFIER, FROZEN_CLASSIFIER, results_of
 from components.settings.systems import System
 from headstart.fitting import CHOSEN, candidates_of
 from headstart.model import KIND, Model
-from headstart.tables import InputError
+from headstart.tables import InputError, path_of
 
 #: File of the stage `register`.
 REGISTERED = "registered.json"
@@ -29,19 +30,29 @@ def load(source: str | Path, *, task: str | None = None, params: str | Path = "p
         ArtifactError: the folder holds no model, or its files were altered.
         RegistryError: the registry cannot be reached, or has no such model.
     """
-    folder = Path(source)
+    folder = path_of("source", source)
     if folder.is_dir():
         if (folder / MANIFEST).is_file():
             kind = read_manifest(folder).kind
             if kind != KIND:
                 raise ArtifactError(f"{folder}: holds an output of another kind ({kind}), expected a classifier")
-            return Model(folder)
+            return _of_run(folder)
         if (folder / CHOSEN / MANIFEST).is_file():
             return Model(folder / CHOSEN)  # the working folder of a fit
-        return Model(_best_of_run(folder, task))
+        return _of_run(_best_of_run(folder, task))
     if folder.is_absolute() or str(source).startswith("."):
         raise ArtifactError(f"{folder}: does not exist; name a folder, or a task whose champion is registered")
-    return _registered(str(source), Path(params))
+    return _registered(str(source), path_of("params", params))
+
+
+def _of_run(folder: Path) -> Model:
+    """The classifier of a folder, RUN/finetuned/TASK/SYSTEM/PART for one of a run, which has recorded the columns of
+    the labelled data."""
+    _, task, _, run, *_ = *folder.absolute().parents, *[Path()] * 4
+    path = run / "identity" / "examples" / f"{task.name}.json"
+    recorded = read_json(path, made_by="the stage identity", missing_ok=True).get("settings", {})
+    keys = {key.rpartition(".")[2]: value for key, value in recorded.items()}
+    return Model(folder, columns=input_columns(keys["kind"], keys) if keys else None)
 
 
 def _best_of_run(run: Path, task: str | None) -> Path:
@@ -54,7 +65,7 @@ def _best_of_run(run: Path, task: str | None) -> Path:
         raise InputError(f"task: {run} has several; choose one of {', '.join(tasks)}")
     name = task or tasks[0]
     if name not in tasks:
-        raise InputError(f"task: {run} has no task {name!r}{nearest(name, tasks)}")
+        raise InputError(f"task: {run} has no task {name!r}{nearest(str(name), tasks)}")
     listing = read_json(run / "registry" / REGISTERED, made_by="the stage register", missing_ok=True)
     if (challenger := listing.get("challengers", {}).get(name)) is not None:
         system = str(challenger["system"])
@@ -77,7 +88,8 @@ def _registered(name: str, params: Path) -> Model:
     from components.registry.champion import fetched_champion
     from components.settings.loading import load_params
 
-    settings = load_params(params).registry
+    settings = load_params(params)
     task, _, number = name.partition("/")
-    with fetched_champion(settings, task, number=number) as (_, bundle):
-        return Model(bundle)
+    source = settings.data.tasks.get(task)
+    with fetched_champion(settings.registry, task, number=number) as (_, bundle):
+        return Model(bundle, columns=None if source is None else input_columns(source.kind, vars(source)))

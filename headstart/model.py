@@ -3,7 +3,7 @@
 import json
 import shutil
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -20,10 +20,10 @@ from components.data.tasks.kinds import find_kind
 from components.data.tasks.task_io import TaskIO
 from components.learners.abstention import abstaining, threshold_of
 from components.learners.loading import load_model
-from components.learners.prediction import Classifier, io_of, predict_rows
+from components.learners.prediction import Classifier, columns_in, input_columns, io_of, predict_rows
 from components.learners.words.classifier import FORM, form_of
 from headstart.report import Report
-from headstart.tables import Data, InputError, Table, parsed, read_table
+from headstart.tables import Data, InputError, Table, parsed, path_of, read_table
 
 KIND: Final = "classifier"
 #: File of a saved model with the names of its columns, the values of its classes, and the report.
@@ -37,7 +37,8 @@ class Model:
 
     Args:
         directory: complete directory of a classifier; it is copied.
-        columns: input of the task -> column of a DataFrame; None: as saved, else the names of the inputs.
+        columns: key of `data.tasks.<name>`, such as an input -> column of the labelled data, which is that of a
+            DataFrame if this has it; None: as saved, else the names of the inputs.
         classes: name of a label -> its value in the labelled data.
         report: of the fit.
 
@@ -65,7 +66,7 @@ class Model:
         self._columns = dict(columns if columns is not None else described.get("columns", {}))
         self._values = dict(classes if classes is not None else described.get("classes", {}))
         saved = described.get("report")
-        self.report = report if report is not None else None if saved is None else Report.of(saved)
+        self.report = report or (saved and Report.of(saved))
 
     @property
     def kind(self) -> str:
@@ -100,15 +101,17 @@ class Model:
             InputError: a column is missing, or a value is no text (row and column).
             ConfigError: the model has no thresholds for `error`.
         """
-        table, classifier = read_table(data), self._classifier
+        (table, fields), classifier = self._parsed(data), self._classifier
         if error is not None:
-            threshold = threshold_of(self._directory, error, what="the model")
+            try:
+                threshold = threshold_of(self._directory, error, what="the model")
+            except TypeError as wrong:
+                raise InputError(f"error: {error!r:.60}; give a number above 0 and below 1, such as 0.05") from wrong
             classifier = abstaining(classifier, self._directory, threshold)
         outputs = io_of(classifier).outputs
-        names: list[str] = []
-        for name, kind in outputs.items():
-            names += [f"{PROBABILITY}{label}" for label in self.labels] if kind == "shares" else [name]
-        collected = predict_rows(classifier, self._parsed(table))
+        shares = [f"{PROBABILITY}{label}" for label in self.labels]
+        names = [each for name, kind in outputs.items() for each in (shares if kind == "shares" else [name])]
+        collected = predict_rows(classifier, fields)
         rows = [dict.fromkeys(names) if answer is None else self._row(answer, outputs) for answer in collected]
         return pd.DataFrame(rows, columns=names, index=table.index)
 
@@ -128,12 +131,12 @@ class Model:
         Raises:
             InputError: as `predict`; or a text is missing.
         """
-        table = read_table(data)
-        fields = self._parsed(table)
+        table, fields = self._parsed(data)
+        complete = []
         for number, parts in enumerate(fields):
             if parts is None:
                 raise InputError(f"{table.place(number)}: the text is missing; fill it in, or use Model.predict")
-        complete = [parts for parts in fields if parts is not None]
+            complete.append(parts)
         return list(self._classifier.answer(complete)) if complete else []
 
     def save(self, folder: str | Path, *, overwrite: bool = False) -> Path:
@@ -146,8 +149,7 @@ class Model:
         Raises:
             ArtifactError: the folder exists and may not be replaced.
         """
-        folder = Path(folder)
-        source = self._directory
+        folder, source = path_of("folder", folder), self._directory
         described = {
             "columns": self._columns,
             "classes": self._values,
@@ -172,17 +174,16 @@ class Model:
             threads.use(cores())  # as in `headstart serve`
         return load_model(self._directory)
 
-    def _parsed(self, table: Table) -> list[Fields | None]:
-        """The inputs of the task in a table. A table with one column, or one column of text, need not name it."""
-        columns = {name: self._columns.get(name, name) for name in self._io.inputs}
-        missing = [column for column in columns.values() if column not in table.columns]
-        if not table.is_named:
-            return parsed(table, self._io, {})
-        if missing and len(columns) == 1:
+    def _parsed(self, data: Data) -> tuple[Table, list[Fields | None]]:
+        """The rows, and the inputs of the task. A table with one column, or one column of text, need not name it."""
+        labelled = input_columns(self.kind, self._columns)
+        table = read_table(data, {*labelled, *labelled.values()}, self.labels)
+        columns = columns_in(table.columns, labelled) if table.is_named else {}
+        if len(columns) == 1 and table.columns.keys().isdisjoint(columns.values()):
             texts = [name for name, values in table.columns.items() if any(isinstance(entry, str) for entry in values)]
             if len(texts) == 1:
                 columns = dict.fromkeys(columns, texts[0])
-        return parsed(table, self._io, columns)
+        return table, parsed(table, self._io, columns)
 
     def _row(self, answer: Mapping[str, Any], outputs: Mapping[str, str]) -> dict[str, Any]:
         row: dict[str, Any] = {}
@@ -205,7 +206,7 @@ class Model:
 
     def __getstate__(self) -> dict[str, Any]:
         root = self._directory
-        files = {str(path.relative_to(root)): path.read_bytes() for path in _files(root)}
+        files = {str(path.relative_to(root)): path.read_bytes() for path in sorted(root.rglob("*")) if path.is_file()}
         return {"files": files, "columns": self._columns, "values": self._values, "report": self.report}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -216,10 +217,6 @@ class Model:
             path.write_bytes(content)
         self._columns, self._values, self.report = state["columns"], state["values"], state["report"]
         self._classifier = self._loaded()
-
-
-def _files(root: Path) -> Sequence[Path]:
-    return sorted(path for path in root.rglob("*") if path.is_file())
 
 
 def _copy(source: Path, target: Path) -> dict[str, Any]:

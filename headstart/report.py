@@ -84,19 +84,8 @@ class Report:
     @property
     def table(self) -> pd.DataFrame:
         """One row per system and way to learn: system, way, the metric, low, high, seconds, chosen."""
-        rows = [
-            {
-                "system": entry.system,
-                "way": entry.way,
-                self.metric: entry.score,
-                "low": entry.low,
-                "high": entry.high,
-                "seconds": entry.seconds,
-                "chosen": entry is self.best,
-            }
-            for entry in self.tried
-        ]
-        return pd.DataFrame(rows)
+        table = pd.DataFrame(self.tried).drop(columns="share").rename(columns={"score": self.metric})
+        return table.assign(chosen=[entry is self.best for entry in self.tried])
 
     def __str__(self) -> str:
         best = self.best
@@ -129,7 +118,7 @@ class Report:
         """The report that `as_dict` has described."""
         selected = described.get("selected")
         tried = [Tried(**entry) for entry in described["tried"]]
-        return cls(**{**described, "tried": tried, "selected": None if selected is None else tuple(selected)})
+        return cls(**{**described, "tried": tried, "selected": selected and tuple(selected)})
 
 
 def bounds_of(scoring: Scoring, rows: Split, answers: Vectors, *, folds: int) -> tuple[float, float, float]:

@@ -5,7 +5,7 @@ of a .txt), a list of dicts, or a list or array of inputs: texts, pairs of texts
 """
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -16,11 +16,9 @@ import pyarrow as pa
 
 from components.cli.onboarding.splits import split_files
 from components.core.errors import DataError, nearest
-from components.data.formats.delimited import USUAL
-from components.data.formats.kinds import form_of
 from components.data.formats.layouts import rows_of
 from components.data.formats.lines import Reading, lines
-from components.data.formats.rows import open_rows
+from components.data.formats.rows import form_of_texts
 from components.data.sampling import Rows, by_column, read_rows
 from components.data.tasks.data import Fields
 from components.data.tasks.task_io import TaskIO, WrongValueError
@@ -59,21 +57,30 @@ class Table(Rows):
             InputError: there is none.
         """
         if name not in self.columns:
-            raise InputError(f"{self.source}: has no column {name!r}{nearest(name, self.columns)}")
+            raise InputError(f"{self.source}: has no column {name!r}{nearest(str(name), self.columns)}")
         if name in self.ambiguous:
             raise InputError(f"{self.source}: has two columns {name!r}; rename one of them")
         return self.columns[name]
 
 
-def read_table(data: Data) -> Table:
-    """The rows of any data.
+def path_of(name: str, value: Any) -> Path:
+    """An argument as a path. Raises InputError: it is none."""
+    try:
+        Path(value).exists()
+        return Path(value)
+    except (TypeError, OSError) as error:
+        raise InputError(f"{name}: {value!r:.60}: {error}; give the name of a folder or file") from error
+
+
+def read_table(data: Data, *of_texts: Collection[str]) -> Table:
+    """The rows of any data. `of_texts`: arguments of `form_of_texts`, for a txt file.
 
     Raises:
         InputError: the data have another form.
         DataError: a file is missing or damaged (file and line).
     """
     if isinstance(data, str | Path):
-        return _read_file(Path(data))
+        return _read_file(Path(data), *of_texts)
     data = list(data) if isinstance(data, Iterator) else data
     said, columns = "", _columns_of(data)
     is_named = not isinstance(data, pd.Series | np.ndarray)
@@ -107,8 +114,7 @@ def _columns_of(data: Any) -> dict[str, list[Any]] | None:
     if hasattr(data, "features") and hasattr(data, "to_dict"):
         return {str(name): values for name, values in data.to_dict().items()}
     if hasattr(data, "__arrow_c_stream__") and not isinstance(data, pd.Series):
-        table = pa.table(data)
-        return {str(name): column.to_pylist() for name, column in zip(table.column_names, table.columns, strict=True)}
+        return dict(pa.table(data).to_pydict())
     if not isinstance(data, pd.Series | np.ndarray):
         return None
     rows = data.tolist()
@@ -178,12 +184,12 @@ def _value(value: Any) -> Any:
     return None if value is None or value is pd.NA or value is pd.NaT or value != value else value
 
 
-def _read_file(path: Path) -> Table:
+def _read_file(path: Path, *of_texts: Collection[str]) -> Table:
     if not os.path.exists(str(path).partition("#")[0]):  # noqa: PTH110 -- a long text is no path, and no error
         raise InputError(f"{path}: does not exist; to pass one text, put it in a list")
     splits: dict[str, Path] = {} if "#" in path.name else split_files(path)
     path = splits.get("train", path)
-    if path.suffix.lower() == ".txt" and "*" not in path.name and not _is_table(path):
+    if form_of_texts(path, *of_texts):
         texts = {INPUT: [line for _, line in lines(path, Reading()) if line.strip()]}
         return Table(texts, source=str(path), is_named=False, place=lambda number: f"{path}, text {number + 1}")
     rows = read_rows(path, whole=True)
@@ -192,15 +198,3 @@ def _read_file(path: Path) -> Table:
     given = {name: getattr(rows, name) for name in ("kind", "loads", "place", "ambiguous")}
     columns = {name: [*map(_value, values)] for name, values in rows.columns.items()}
     return Table(columns, source=str(path), read=notes, **given)
-
-
-def _is_table(path: Path) -> bool:
-    """Whether a txt file is a table or has labels or tags; texts may have equally many commas."""
-    try:
-        form = form_of(path)
-        if form == "csv":
-            opened = open_rows(path)
-            return opened.header and not USUAL.isdisjoint(map(str.casefold, opened.names))
-        return form != "json"
-    except DataError:
-        return False

@@ -90,7 +90,9 @@ def read_task(
         raise InputError(f"{table.source}: holds no rows")
     kind = kind or table.kind
     if kind is not None and kind not in get_args(Kind):
-        raise InputError(f"kind: {kind!r} cannot be fitted from a table{nearest(kind, KINDS)}; see `headstart init`")
+        raise InputError(
+            f"kind: {kind!r} cannot be fitted from a table{nearest(str(kind), KINDS)}; see `headstart init`"
+        )
     groups = _given("group", group, table)
     if isinstance(group, str):
         table = replace(table, columns={name: column for name, column in table.columns.items() if name != group})
@@ -127,7 +129,7 @@ def _understood(
     table: Table, *, text: str | Sequence[str] | None, label: Any, kind: str | None
 ) -> tuple[Table, Understanding]:
     """What a table is; and the table with labels that are given beside it as a column."""
-    names = [text] if isinstance(text, str) else list(text or ())
+    names = [*map(str, text)] if isinstance(text, list | tuple) else [str(text)] * (text is not None)
     if not table.is_named and label is None:
         raise InputError("label: is missing; give one label per text")
     for name in [*names, *([label] if isinstance(label, str) else [])]:

@@ -8,7 +8,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import Annotated, Literal
 
 import typer
 
@@ -26,9 +26,6 @@ from components.cli.common import (
 )
 from components.core import threads
 from components.core.processors import cores
-
-if TYPE_CHECKING:
-    from components.registry.drift.comparison import Comparison
 
 app = typer.Typer()
 #: Maximum characters of the row in the example request of `serve`.
@@ -70,12 +67,13 @@ def predict(options: PredictFlags) -> None:
     folder of parts. Bad rows are written to OUTPUT.rejected.jsonl with the reason. After a kill the same command
     continues with the first part that is missing."""
     from components.cli.onboarding.splits import split_files
-    from components.core.artifacts import partial_path
+    from components.core.artifacts import json_of, partial_path
     from components.core.errors import ConfigError
     from components.core.progress import Progress
+    from components.data.formats.rows import form_of_texts
     from components.data.sampling import guessed_in_words
     from components.learners.abstention import threshold_of
-    from components.learners.prediction import columns_of_data, named_columns
+    from components.learners.prediction import columns_of_data, input_columns, named_columns
     from components.learners.writing import write_errors
     from components.registry.champion import Loader, fetched_champion
     from components.registry.drift.traffic import logged, traffic_folder
@@ -106,12 +104,17 @@ def predict(options: PredictFlags) -> None:
         if source.is_dir() and not options.form:
             source, *others = split_files(source).values()
             print(f"{source} is predicted" + "".join(f", without {path.name}" for path in others), file=sys.stderr)
-        for line in () if options.form else guessed_in_words(source):
-            print(f"{source}: {line}", file=sys.stderr)
-        if not options.form and (data := settings.data.tasks.get(name)) is not None:
-            columns = columns_of_data(source, kind=load.kind, source=data) | columns
-            for name, column in columns.items():
-                print(f"{source}: column {column!r} is the {name} (--column)", file=sys.stderr)
+        data = settings.data.tasks.get(name)
+        labelled = input_columns(load.kind, {} if data is None else vars(data))
+        names, labels = {*labelled, *labelled.values()}, json_of(bundle / "labels.json")
+        form = "" if columns else form_of_texts(source, names, labels)
+        if not options.form:
+            said = guessed_in_words(source)
+            if data is not None:
+                columns = columns_of_data(source, kind=load.kind, source=data, form=form) | columns
+                said += [f"column {column!r} is the {name} (--column)" for name, column in columns.items()]
+            for line in said:
+                print(f"{source}: {line}", file=sys.stderr)
 
         def started(rows: int, done: int, parts: int) -> Callable[[int], None]:
             if done:
@@ -126,8 +129,10 @@ def predict(options: PredictFlags) -> None:
             overwrite=options.overwrite,
             rejects=None if options.strict else rejects,
             started=started,
+            form=form,
         )
-        run = partial(predict_annotations, form=options.form) if options.form else predict_parts
+        annotate = partial(predict_annotations, form=options.form, labelled=[*labelled.values()])
+        run = annotate if options.form else predict_parts
         done = run(source, output, model=model, options=part_options)
     print(f"{output}: {done.rows} rows" + (f", {done.empty} without input" if done.empty else ""))
     if done.rejected:
@@ -227,21 +232,12 @@ def drift(
         else:
             comparison = drift_check.check_traffic(settings, name)
             drift_check.publish(comparison, out=Path(settings.run.out), name=name)
-        _print_drift(comparison)
+        print(comparison.sentence)
+        if comparison.features:
+            print_table(drift_check.COLUMNS, drift_check.cells(comparison))
+            texts = (f"unusual text: {text!r}" for text in comparison.examples)
+            print(*drift_check.notes(comparison), *texts, sep="\n")
         drifted |= comparison.drift
     if drifted and retrain:
         run_flow("retrain", ["--params", str(params), "--rebuild"])
     raise typer.Exit(1 if drifted and exit_code else 0)
-
-
-def _print_drift(comparison: Comparison) -> None:
-    from components.pipeline.monitoring import drift_check
-
-    print(comparison.sentence)
-    if not comparison.features:
-        return
-    print_table(drift_check.COLUMNS, drift_check.cells(comparison))
-    for line in drift_check.notes(comparison):
-        print(line)
-    for text in comparison.examples:
-        print(f"unusual text: {text!r}")

@@ -54,12 +54,13 @@ def _version(path: Path, project: Path, recorded: Mapping[str, str]) -> DataVers
             outs = collected.get("outs") or [{}]
             if outs[0].get("md5"):
                 return DataVersion(covered.as_posix(), str(outs[0]["md5"]))
-    if path.as_posix() in recorded:
-        return DataVersion(path.as_posix(), recorded[path.as_posix()])
+    name = str(path)
+    if name in recorded:
+        return DataVersion(name, recorded[name])
     if not (project / path).exists():
-        return DataVersion(path.as_posix(), UNKNOWN)
+        return DataVersion(name, UNKNOWN)
     try:
-        return DataVersion(path.as_posix(), digest_tree(project / path)[:32])
+        return DataVersion(name, digest_tree(project / path)[:32])
     except OSError as error:
         raise ArtifactError(f"{error.filename}: cannot be read ({error.strerror}); check the file") from error
 
@@ -108,7 +109,7 @@ def read_yaml(path: Path) -> dict[str, Any] | None:
         raw = yaml.safe_load(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         return None
-    except (yaml.YAMLError, UnicodeDecodeError, OSError) as error:
+    except (yaml.YAMLError, ValueError, OSError) as error:
         raise ArtifactError(f"{path}: not readable as YAML ({error}); restore it from git") from error
     if not isinstance(raw, dict):
         raise ArtifactError(f"{path}: not what DVC writes; restore it from git")

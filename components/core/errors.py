@@ -8,6 +8,7 @@ transient error. Any other exception is a defect of Headstart and keeps its trac
 import difflib
 import errno
 import os
+import re
 import shutil
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -48,14 +49,14 @@ class HeadstartError(Exception):
     @classmethod
     def listing(cls, problems: Sequence[str], *, what: str = "problem(s)", where: str = "") -> Self:
         """One error of several problems; `where`: the file that they are in."""
-        place = f"{where}: " if where else ""
-        error = cls(f"{place}{len(problems)} {what}\n" + "\n".join(f"  {problem}" for problem in problems))
+        error = cls("\n  ".join([f"{len(problems)} {what}", *problems]), where=where)
         error.problems = problems
         return error
 
     def __str__(self) -> str:
-        """The message without passwords and tokens, wherever it is shown or written."""
-        return masked(self.said())
+        """The message without passwords and tokens, wherever it is shown or written; a long value or name loses its
+        middle."""
+        return re.sub(r"(?m)^(.{500}).{100,}(.{250})$", r"\1 ... \2", masked(self.said()))
 
 
 class TransientError(HeadstartError):
@@ -184,13 +185,17 @@ def disk_full(error: BaseException) -> DiskSpaceError | None:
     return None
 
 
+#: A path that this user may not read or write, or that no file has.
+_OF_PATH = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENAMETOOLONG, errno.EISDIR, errno.ENOTDIR)
+
+
 def not_permitted(error: BaseException) -> ConfigError | None:
-    """The error of a file or folder that this user may not read or write; None for any other exception."""
+    """The error of such a path; None for any other exception."""
     for cause in _causes(error):
-        if isinstance(cause, OSError) and cause.errno in (errno.EACCES, errno.EPERM, errno.EROFS) and cause.filename:
+        if isinstance(cause, OSError) and cause.errno in _OF_PATH and cause.filename:
             return ConfigError(
-                f"{cause.filename}: {os.strerror(cause.errno)}; change its permissions, or use a copy of the project "
-                "in a folder of your own"
+                f"{cause.filename}: {os.strerror(cause.errno)}; change its permissions, correct the path, or use a "
+                "copy of the project in a folder of your own"
             )
     return None
 

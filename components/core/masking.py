@@ -42,8 +42,11 @@ def masked(text: str) -> str:
 def _environment() -> list[str]:
     """Secret values of the environment, longest first."""
     # PWD is the working directory.
-    values = {value for name, value in os.environ.items() if name != "PWD" and is_secret(name)}
-    return sorted((value for value in values if len(value) >= _LEAST), key=len, reverse=True)
+    return sorted(
+        {value for name, value in os.environ.items() if name != "PWD" and is_secret(name) and len(value) >= _LEAST},
+        key=len,
+        reverse=True,
+    )
 
 
 def masked_values(value: Any, *, secret: bool = False) -> Any:

@@ -41,16 +41,18 @@ class Rows:
     ambiguous: frozenset[str] = frozenset()
 
 
-def read_rows(path: Path, layout: Layout = PLAIN, *, whole: bool = False, most: int | None = None) -> Rows:
+def read_rows(
+    path: Path, layout: Layout = PLAIN, *, whole: bool = False, most: int | None = None, form: str = ""
+) -> Rows:
     """A sample of the rows of a file, or of its first `most` rows, or the `whole` file; of a member of a JSON document
-    or sheet of a workbook (FILE#NAME), or of a folder of parallel files.
+    or sheet of a workbook (FILE#NAME), or of a folder of parallel files. `form`: as of `open_rows`.
 
     Raises:
         DataError: the format is not recognised, or the file is damaged; a sample is empty; too many rows of a whole
             file cannot be read.
     """
     bad: list[DataError] = []
-    table = open_rows(path, layout=layout, rejected=lambda error, row: bad.append(error))
+    table = open_rows(path, layout=layout, rejected=lambda error, row: bad.append(error), form=form)
     rows = list(table.rows) if whole else sampled(islice(table.rows, most))
     if whole and bad and (table.form == "jsonl" or are_too_many(len(bad), len(rows))):
         raise DataError(f"{bad[0]}; {len(bad):,} of {len(rows) + len(bad):,} rows cannot be read")

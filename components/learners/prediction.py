@@ -238,19 +238,29 @@ def named_columns(pairs: Sequence[str]) -> dict[str, str]:
     return columns
 
 
-def columns_of_data(path: Path, *, kind: str, source: TaskSource) -> dict[str, str]:
-    """The inputs that a table has under another name: input -> column, by the names of the labelled data, also beside a
-    column with the input's name, or the columns of the texts as `headstart init` finds them. The errors of a table that
-    cannot be read are left to its prediction."""
-    inputs = find_kind(kind).io.inputs
+def input_columns(kind: str, keys: Mapping[str, Any]) -> dict[str, str]:
+    """Input of a kind of task -> its column in the labelled data, by the `keys` of `data.tasks.<name>`, or its name."""
+    return {name: keys[name] if isinstance(keys.get(name), str) else name for name in find_kind(kind).io.inputs}
+
+
+def columns_in(names: Collection[str], labelled: Mapping[str, str]) -> dict[str, str]:
+    """Input -> column of a table with columns `names`, which it may lack: that of the labelled data, also beside a
+    column with the input's name; where there is only this one, it. A column that a person names comes before both."""
+    return {name: name if name in names and column not in names else column for name, column in labelled.items()}
+
+
+def columns_of_data(path: Path, *, kind: str, source: TaskSource, form: str = "") -> dict[str, str]:
+    """The inputs that a table has under another name: input -> column (`columns_in`), or the columns of the texts as
+    `headstart init` finds them. The errors of a table that cannot be read are left to its prediction."""
     try:
-        rows = read_rows(path, most=ROWS)
-        columns = {name: str(getattr(source, name, "")) for name in inputs}
-        named = {name: column for name, column in columns.items() if column in {*rows.columns} - {name}}
-        texts = [] if named or inputs.keys() & rows.columns else text_columns(rows)
+        rows = read_rows(path, most=ROWS, form=form)
+        columns = columns_in(rows.columns, input_columns(kind, vars(source)))
+        if rows.columns.keys().isdisjoint(columns.values()):
+            texts = text_columns(rows)
+            columns = dict(zip(columns, texts, strict=True)) if len(texts) == len(columns) else {}
     except DataError:
         return {}
-    return named or (dict(zip(inputs, texts, strict=True)) if len(texts) == len(inputs) else {})
+    return {name: column for name, column in columns.items() if column in rows.columns.keys() - {name}}
 
 
 Parsed = tuple[Row, Fields | None]

@@ -10,7 +10,7 @@ from typing import Any, Final
 import numpy as np
 
 from components.core.artifacts import read_manifest
-from components.core.errors import HeadstartError
+from components.core.errors import DataError, HeadstartError
 from components.data.formats.words import words_of
 from components.data.tasks.budgets import sample_rows
 from components.data.tasks.data import Answer, Fields
@@ -20,7 +20,7 @@ from components.data.tasks.task_io import TaskIO
 from components.learners.abstention import share_at
 from components.learners.domain import Domain
 from components.learners.loading import load_model
-from components.learners.prediction import Classifier
+from components.learners.prediction import Classifier, not_read
 from components.learners.words.features import Counted
 from components.pages.project import Champion, Project
 from components.registry.champion import fetched
@@ -86,6 +86,8 @@ class Models:
         of_version = {"version": version, "role": role, "system": Champion(version).system}
         with self._lock:
             try:
+                if what := not_read(fields):
+                    raise DataError(what)
                 classifier, facts, domain = self._load(version)
                 (answer,) = classifier.answer([fields])
                 io = find_kind(classifier.kind).io
@@ -105,15 +107,16 @@ class Models:
         }
 
     def _load(self, version: Version) -> tuple[Classifier, Mapping[str, Any], Domain | None]:
-        if version.label not in self._loaded:
+        label = version.label
+        if label not in self._loaded:
             while len(self._loaded) >= KEPT:
                 del self._loaded[next(iter(self._loaded))]
             with fetched(self._project.registry(), version) as bundle:
-                loaded = load_model(bundle, what=version.label)
-                self._loaded[version.label] = loaded, read_manifest(bundle).facts, Domain.read(bundle)
+                loaded = load_model(bundle, what=label)
+                self._loaded[label] = loaded, read_manifest(bundle).facts, Domain.read(bundle)
         # The last used one is the last that is given up.
-        self._loaded[version.label] = self._loaded.pop(version.label)
-        return self._loaded[version.label]
+        used = self._loaded[label] = self._loaded.pop(label)
+        return used
 
 
 class Similar:
@@ -194,7 +197,7 @@ def explain(classifier: Classifier, fields: Fields, answer: Answer) -> dict[str,
     weights: list[dict[tuple[int, int], float]] = [{} for _ in fields]
     for (part, group), changed in zip(removed, answers, strict=True):
         weights[part] |= dict.fromkeys(group, float(answer[index] - changed[index]))
-    parts = [_pieces(text, weights_of) for text, weights_of in zip(fields, weights, strict=True)]
+    parts = [*map(_pieces, fields, weights)]
     weighted = [(text, weight) for part in parts for text, weight in part if weight is not None]
     named = sorted(dict(weighted).items(), key=lambda item: -abs(item[1]))[:NAMED]
     largest = max((abs(weight) for _, weight in weighted), default=0)

@@ -2,7 +2,7 @@
 `predict_parts` predicts, resumable and in several processes."""
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
@@ -27,11 +27,12 @@ _ROW, _TEXT, _BOUNDS, _WHERE = "_row", "_text", "_bounds", "_where"
 
 
 def predict_annotations(
-    source: Path, output: Path, *, model: LoadableModel, options: PartOptions, form: str
+    source: Path, output: Path, *, model: LoadableModel, options: PartOptions, form: str, labelled: Sequence[str] = ()
 ) -> Predicted:
     """Predict the texts of `source` and write them with their predictions in the form of an annotation tool. `source`:
     csv, tsv, jsonl or parquet; tasks of Label Studio (.json), or a folder that `save_to_disk` has written. A text that
-    is to be tagged is split into words as training data are."""
+    is to be tagged is split into words as training data are. `labelled`: the column of the texts of the labelled data,
+    which comes before `text`."""
     source, output, rejects = Path(source), Path(output), options.rejects
     check_written(form, output)
     if model.kind not in KINDS:
@@ -46,8 +47,11 @@ def predict_annotations(
         check_output(path, overwrite=overwrite)
     with write_errors(output):
         output.parent.mkdir(parents=True, exist_ok=True)
-    _write_texts(source, texts, tagging=has(model.kind, "words"), column=_column(model.kind, options.columns))
-    of_texts = replace(options, columns={}, overwrite=True, every_output=True, origin=(source, _WHERE))
+    tagging = has(model.kind, "words")
+    names = _named(model.kind, options.columns) or [*labelled, "text", *["words"] * tagging]
+    rows = _source_rows(source, options.form)
+    _write_texts(texts, (_input(row, where, tagging=tagging, names=names) | {_WHERE: where} for where, row in rows))
+    of_texts = replace(options, columns={}, form="", overwrite=True, every_output=True, origin=(source, _WHERE))
     done = predict_parts(texts, predicted, model=model, options=of_texts)
     if rejects is not None and rejects.exists():
         _restore_rejects(rejects)
@@ -64,26 +68,24 @@ def predict_annotations(
     return done
 
 
-def _column(kind: str, given: Mapping[str, str]) -> str | None:
+def _named(kind: str, given: Mapping[str, str]) -> list[str]:
     names = ("words", "text") if has(kind, "words") else ("text",)
     if unknown := sorted(given.keys() - set(names)):
         raise ConfigError(f"the task has no input {unknown[0]!r}{nearest(unknown[0], names)}")
-    return next((given[name] for name in names if name in given), None)
+    return [given[name] for name in names if name in given][:1]
 
 
-def _write_texts(source: Path, path: Path, *, tagging: bool, column: str | None) -> None:
+def _write_texts(path: Path, lines: Iterator[dict[str, Any]]) -> None:
     """Write the inputs, unless the file of an interrupted run has the same content, whose parts are still valid."""
     with write_errors(path), partial_path(path) as partial:
         with partial.open("w", encoding="utf-8") as file:
-            for where, row in _source_rows(source):
-                line = _input(row, where, tagging=tagging, column=column) | {_WHERE: where}
-                file.write(json.dumps(line, default=str) + "\n")
+            file.writelines(json.dumps(line, default=str) + "\n" for line in lines)
         if not path.exists() or digest_file(path) != digest_file(partial):
             partial.replace(path)
 
 
-def _input(row: Mapping[str, Any], where: str, *, tagging: bool, column: str | None) -> dict[str, Any]:
-    name = column or ("words" if tagging and "text" not in row else "text")
+def _input(row: Mapping[str, Any], where: str, *, tagging: bool, names: Sequence[str]) -> dict[str, Any]:
+    name = next((name for name in names if name in row), names[-1])
     if name not in row:
         raise DataError(f"{where}: no column {name!r}{nearest(name, list(row))}; name it with --column text=COLUMN")
     value = row[name]
@@ -106,11 +108,13 @@ def _input(row: Mapping[str, Any], where: str, *, tagging: bool, column: str | N
     }
 
 
-def _source_rows(source: Path) -> Iterator[tuple[str, Mapping[str, Any]]]:
+def _source_rows(source: Path, form: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
     saved = source.is_dir() and is_saved(source)
     if not saved and not source.is_file():
         raise DataError(f"{source}: " + ("is a folder, not a file" if source.is_dir() else "does not exist"))
-    for where, row in open_rows(source, form="datasets" if saved else "json" if source.suffix == ".json" else "").rows:
+    for where, row in open_rows(
+        source, form="datasets" if saved else "json" if source.suffix == ".json" else form
+    ).rows:
         # A task of Label Studio has its columns as a member.
         yield where, row["data"] if source.suffix == ".json" and isinstance(row.get("data"), dict) else row
 

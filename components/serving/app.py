@@ -12,19 +12,20 @@ A bad row is answered with its reason, next to the answers of the others; a requ
 422. Errors are JSON: {"error": message}. Requests to another host, or from another site, are refused on every path.
 """
 
-import json
 import math
-import re
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
+from json import detect_encoding
 from typing import Any, Final
 
 import orjson
 
 from components.core.errors import DataError
+from components.data.formats.lines import loads
 from components.data.tasks.data import Fields
 from components.data.tasks.task_io import TaskIO
+from components.learners.prediction import not_read
 from components.serving.batching import Answers, Batcher, OverloadedError
 from components.serving.challenger import Challenger
 from components.serving.http import Bodies, BodyError, Guard, Receive
@@ -33,8 +34,6 @@ from components.serving.models import ChampionFollower, FixedModel, Served
 
 #: Keys of a body that may hold its rows.
 KEYS: Final = ("inputs", "instances", "dataframe_records", "dataframe_split")
-#: JSON can express halves of surrogate pairs alone; UTF-8, tokenizers and answers cannot.
-SURROGATE: Final = re.compile("[\ud800-\udfff]")
 
 
 class TooManyRowsError(DataError):
@@ -70,29 +69,22 @@ def read_rows(body: bytes, io: TaskIO, *, characters: int, most: int) -> Rows:
     has one input. Columns that the task does not have are ignored. Raises DataError: the body is not JSON, or not in
     one of these forms. Nothing is raised for a bad row. Raises TooManyRowsError: it has more rows."""
     try:
-        content = orjson.loads(body)
-    except ValueError:
-        content = _lenient(body)
+        # As of a line of a file: of NaN only its row is refused, and half of a surrogate pair is replaced.
+        content, _ = loads(body.decode(detect_encoding(body)))
+    except ValueError as error:
+        raise DataError(f"the body is not JSON: {error}") from error
     keys = [key for key in KEYS if key in content] if isinstance(content, dict) else []
     if len(keys) > 1:
         raise DataError(f"the body has several of the keys {', '.join(KEYS)}: {', '.join(keys)}; send one")
     where = keys[0] if keys else "the body"
-    rows = _rows(content[where] if keys else content, io, where, most)
+    rows = _rows(content[where] if keys else content, where, most)
     if not rows:
         raise DataError(f"{where}: no rows; send at least one")
     read = [_read(row, io, characters) for row in rows]
     return Rows([fields for fields, _ in read], [problem for _, problem in read])
 
 
-def _lenient(body: bytes) -> Any:
-    """A body with what orjson refuses, such as NaN and halves of surrogate pairs: then only its row is refused."""
-    try:
-        return json.loads(body)
-    except (ValueError, RecursionError) as error:
-        raise DataError(f"the body is not JSON: {error}") from error
-
-
-def _rows(value: Any, io: TaskIO, where: str, most: int) -> list[Any]:
+def _rows(value: Any, where: str, most: int) -> list[Any]:
     if isinstance(value, str):
         value = [value]
     if not isinstance(value, list | dict):
@@ -152,8 +144,8 @@ def _read(row: Any, io: TaskIO, characters: int) -> tuple[Fields | None, str]:
         return None, f"a part of the input is empty ({', '.join(io.inputs)})"
     if (length := sum(map(len, fields))) > characters:
         return None, f"{length} characters, more than the limit of {characters}"
-    if any(SURROGATE.search(part) for part in fields):
-        return None, "the text contains half of a surrogate pair, which is no character"
+    if reason := not_read(fields):
+        return None, reason
     return fields, ""
 
 

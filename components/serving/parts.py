@@ -83,6 +83,7 @@ class PartOptions:
         every_output: whether rows of jsonl also have what a served model answers, such as probabilities.
         origin: the file that the rows come from, and the column of each row's place in it, for messages; None: the file
             itself.
+        form: of the file, as of `open_rows`.
     """
 
     cluster: ClusterSettings
@@ -96,6 +97,7 @@ class PartOptions:
     started: Callable[[int, int, int], Callable[[int], None]] = lambda rows, done, parts: lambda rows: None
     every_output: bool = False
     origin: tuple[Path, str] | None = None
+    form: str = ""
 
 
 def predict_parts(source: Path, output: Path, *, model: LoadableModel, options: PartOptions) -> Predicted:
@@ -168,7 +170,14 @@ def _plan(source: Path, output: Path, work: Path, key: str, options: PartOptions
                 path.unlink()
     with ExitStack() as stack:
         bad = None if options.rejects is None else stack.enter_context(Rejects(work / UNREADABLE))
-        planned = store(source, work / STORED, part_bytes=options.part_bytes, part_rows=options.part_rows, rejected=bad)
+        planned = store(
+            source,
+            work / STORED,
+            part_bytes=options.part_bytes,
+            part_rows=options.part_rows,
+            rejected=bad,
+            form=options.form,
+        )
     count, first = (0, "") if bad is None else (bad.count, bad.first)
     with write_errors(output):
         write_atomic(work / COUNTED, _mark(Predicted(0, 0, count), first))
@@ -332,7 +341,7 @@ def _owned(work: Path, output: Path) -> Iterator[None]:
 def _key(source: Path, output: Path, model: LoadableModel, options: PartOptions) -> str:
     states = [(file.name, file.stat().st_size, file.stat().st_mtime_ns) for file in source_files(source)]
     content: list[Any] = [str(source.resolve()), states, model.identity, output.suffix]
-    content += [dict(options.columns), options.rejects is None, options.part_bytes, options.part_rows]
+    content += [dict(options.columns), options.form, options.rejects is None, options.part_bytes, options.part_rows]
     return hashlib.sha256(json.dumps(content).encode()).hexdigest()
 
 

@@ -53,8 +53,8 @@ class DataSettings(Section):
     @property
     def sources(self) -> dict[str, CorpusSource | ParallelSource | TaskSource]:
         """All raw data: key below `data`, such as `general` or `tasks.aws-type`, and its section."""
-        corpora = {"general": self.general, "domain": self.domain}
-        named: dict[str, CorpusSource | ParallelSource | TaskSource | None] = {**corpora}
+        named: dict[str, CorpusSource | ParallelSource | TaskSource | None]
+        named = {"general": self.general, "domain": self.domain}
         named |= {f"unlabelled.{number}": source for number, source in enumerate(self.unlabelled)}
         named |= {f"parallel.{corpus}": source for corpus, source in self.parallel.items()}
         named |= {f"tasks.{task}": source for task, source in self.tasks.items()}

@@ -3,6 +3,7 @@ If the content is ambiguous, the suffix decides."""
 
 import json
 import re
+from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, Final
@@ -25,7 +26,12 @@ _PRODIGY: Final = {"_input_hash", "_task_hash"}
 
 def exists(path: Path) -> bool:
     """Whether there is a file or folder, or a file of a pattern such as `train_*.txt`."""
-    return path.exists() or ("*" in path.name and any(path.parent.glob(path.name)))
+    return path.exists() or bool(matching(path))
+
+
+def matching(path: Path) -> list[Path]:
+    """The files of a pattern such as `train_*.txt`."""
+    return sorted(path.parent.glob(re.sub(r"\*+", "*", path.name))) if "*" in path.name else []
 
 
 def detected(path: Path, *, kind: str) -> str | None:
@@ -90,13 +96,13 @@ def files_of_split(folder: Path, split: str) -> list[Path]:
     """The files of a split that is named, such as `train`, in a repository of a data set; empty if there are none.
     README.md lists them (`configs`); otherwise the split is in the name of the file or of its folder:
     `data/train-00000-of-00002.parquet`, `train.csv`, `train/part.jsonl`."""
-    if not split or not folder.is_dir() or any(character in split for character in "/*?["):
+    if re.search(r"^$|[/*?\[]", split) or not folder.is_dir():
         return []
     for config in repository_header(folder).get("configs") or []:
         entries = config.get("data_files") if isinstance(config, dict) else None
         for entry in entries if isinstance(entries, list) else []:
             if isinstance(entry, dict) and entry.get("split") == split:
-                patterns = entry["path"] if isinstance(entry["path"], list) else [entry["path"]]
+                patterns = named if isinstance(named := entry.get("path", []), list) else [named]
                 if matched := sorted({file for pattern in patterns for file in folder.glob(str(pattern))}):
                     return matched
     name = re.compile(rf"{re.escape(split)}(?:[-._].*)?", re.IGNORECASE)
@@ -125,16 +131,14 @@ def _is_table(file: Path) -> bool:
 
 def _in_repository(path: Path) -> bool:
     """Whether the folder of a file, or one above it, describes a data set of Hugging Face."""
-    folders = [path.parent, *path.parent.parents[:1]]
-    return any((folder / INFOS).is_file() or "dataset_info" in repository_header(folder) for folder in folders)
+    return any((folder / INFOS).is_file() or "dataset_info" in repository_header(folder) for folder in path.parents[:2])
 
 
 def repository_header(folder: Path) -> dict[str, Any]:
     """The YAML header of README.md; empty without one."""
-    try:
+    # What YAML cannot read, by any of its errors, is no header.
+    with suppress(Exception):
         text = (folder / README).read_text(encoding="utf-8", errors="replace")
-        matched = re.match(r"---\s*\n(.*?)\n---\s*(?:\n|$)", text, re.DOTALL)
-        header = yaml.safe_load(matched.group(1)) if matched else None
-    except (OSError, yaml.YAMLError):
-        return {}
-    return header if isinstance(header, dict) else {}
+        if matched := re.match(r"---\s*\n(.*?)\n---\s*(?:\n|$)", text, re.DOTALL):
+            return dict(yaml.safe_load(matched.group(1)))
+    return {}

@@ -186,23 +186,21 @@ class FinetuneSettings(ReadingSettings, LayerSettings):
         return {"head_norm": "auto", "label_names": "auto"} | values if is_auto else values
 
     @model_validator(mode="after")
-    def _rates_of_head(self) -> FinetuneSettings:
-        layers = 1 if self.head_hidden == 0 else 2
+    def _keys_that_fit(self) -> FinetuneSettings:
+        layers = 2 if self.head_hidden else 1
         if isinstance(self.head_dropout, list) and len(self.head_dropout) != layers:
             raise ValueError(
                 f"head_dropout has {len(self.head_dropout)} rates, but with head_hidden {self.head_hidden} the head "
                 f"has {layers} linear layer{'s' if layers > 1 else ''}; give one number, or one rate for each"
             )
-        return self
-
-    @model_validator(mode="after")
-    def _keys_of_ways(self) -> FinetuneSettings:
         if wrong := [
             f"{key} belongs to method {', '.join(methods)}, and method is {self.method}; remove {key}"
             for key, methods in KEYS_OF_WAYS.items()
             if self.method not in methods and getattr(self, key) != type(self).model_fields[key].default
         ]:
             raise ValueError("; ".join(wrong))
+        if self.method == "contrastive" and not self.head_steps:
+            raise ValueError("head_steps must be at least 1 with method contrastive, which fits the head on features")
         return self
 
     def by(self, method: str, **changes: Any) -> FinetuneSettings:
@@ -210,12 +208,6 @@ class FinetuneSettings(ReadingSettings, LayerSettings):
         fields = type(self).model_fields
         absent = {key: fields[key].default for key, methods in KEYS_OF_WAYS.items() if method not in methods}
         return self.model_copy(update=absent | {"method": method} | changes)
-
-    @model_validator(mode="after")
-    def _contrast(self) -> FinetuneSettings:
-        if self.method == "contrastive" and not self.head_steps:
-            raise ValueError("head_steps must be at least 1 with method contrastive, which fits the head on features")
-        return self
 
 
 class TogetherSettings(Section):

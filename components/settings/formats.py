@@ -17,7 +17,8 @@ _PLACES: Final = frozenset(("slice", "group", "id"))
 FORMAT_KEYS: Final = _PLACES | {"header", "delimiter", "quotes", "encoding"}
 _TAGGED: Final = ("classification", "multilabel", "tagging")
 _LINES: Final = (*_TAGGED, "pair", "similarity", "regression")
-_NESTED: Final = (*_LINES, "choice", "questions")
+_ROWS: Final = (*_LINES, "choice")
+_NESTED: Final = (*_ROWS, "questions")
 
 
 @dataclass(frozen=True)
@@ -55,10 +56,8 @@ _SPANS: Final = ("text", "label")
 #: The reader of a file without labels.
 TEXTS: Final = "plain:read_texts"
 FORMATS: Final = {
-    "csv": Format("delimited:read_delimited", (*_LINES, "choice"), FORMAT_KEYS, (".csv",), table=True, corpus=True),
-    "tsv": Format(
-        "delimited:read_delimited", (*_LINES, "choice"), FORMAT_KEYS, (".tsv", ".tab"), table=True, corpus=True
-    ),
+    "csv": Format("delimited:read_delimited", _ROWS, FORMAT_KEYS, (".csv",), table=True, corpus=True),
+    "tsv": Format("delimited:read_delimited", _ROWS, FORMAT_KEYS, (".tsv", ".tab"), table=True, corpus=True),
     "jsonl": Format(
         "jsontables:read_jsonl", _NESTED, _PLACES | {"encoding"}, (".jsonl", ".ndjson"), table=True, corpus=True
     ),
@@ -66,7 +65,7 @@ FORMATS: Final = {
     "parquet": Format("parquets:read_parquet", _NESTED, suffixes=(".parquet",), table=True, corpus=True, unit="row"),
     "workbook": Format(
         "workbook:read_workbook",
-        (*_LINES, "choice"),
+        _ROWS,
         _PLACES | {"header"},
         (".xlsx", ".xlsm", ".xlsb", ".xls", ".ods"),
         table=True,

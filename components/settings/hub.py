@@ -27,7 +27,10 @@ _DATA: Final[dict[str, Any]] = {"allow_patterns": ALLOWED, "ignore_patterns": IG
 ANSWER_S: Final = 2.0
 #: Endpoint -> whether it has answered.
 _ANSWERS: Final = dict[str, bool]()
-_NAME: Final = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*(@[\w./-]+)?")
+#: As huggingface_hub accepts them: at most 96 characters, no `--`, `..` and `.git`.
+_NAME: Final = re.compile(
+    r"(?![^@]*(--|\.\.|([-.]|\.git)(/|@|$)))[A-Za-z0-9][\w.-]{0,95}/[A-Za-z0-9][\w.-]{0,95}(@[\w./-]+)?"
+)
 _SHA256: Final = re.compile(r"[0-9a-f]{64}")
 
 

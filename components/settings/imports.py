@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 
 from components.core.errors import ConfigError
 from components.core.masking import masked
-from components.settings.tasks import SPLITS
+from components.settings.tasks import SPLITS, named_files
 
 FOLDER: Final = "imports"
 _ADDRESS: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
@@ -66,7 +66,10 @@ def localised(raw: dict[str, Any]) -> tuple[dict[str, Any], list[Import]]:
                 "`dvc remote add NAME URL` and `dvc remote modify --local NAME password ...`, and name the path "
                 "remote://NAME/FOLDER"
             )
-        path = local_path(url)
+        try:
+            path = local_path(url)
+        except ValueError as error:
+            raise ConfigError(f"data: path {url}: {error}; correct the address") from error
         if files and urlsplit(url).scheme in _FILES_ONLY:
             # Nobody can list the files there, so splits that are not named do not exist.
             block = {"dev": None, "test": None} | block
@@ -93,6 +96,5 @@ def localised(raw: dict[str, Any]) -> tuple[dict[str, Any], list[Import]]:
 def _files(task: dict[str, Any]) -> list[str]:
     names: list[str] = []
     for split in SPLITS:
-        given = task.get(split, "train.jsonl" if split == "train" else None)
-        names += [] if given is None else [given] if isinstance(given, str) else list(given)
+        names += named_files(task.get(split, "train.jsonl" if split == "train" else None))
     return [name.partition("#")[0] for name in dict.fromkeys(map(str, names))]

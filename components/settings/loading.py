@@ -28,11 +28,14 @@ from components.settings.params import Params
 from components.settings.recipes import FAMILIES, OWN, Family
 from components.settings.registry import find_repository
 from components.settings.section import BASELINE, WORDS_SYSTEMS, Section, Start
+from components.settings.tasks import MISFITS, named_files
 
 #: Last part of the location of a problem with a key, in pydantic's errors.
 KEY = "[key]"
 #: Maximum number of values of a settings file, those of aliases counted each time.
 VALUES = 100_000
+#: Maximum number of blocks and lists that a value is in.
+DEPTH = 50
 #: Types of errors about what is no section.
 OF_SECTIONS = ("model_type", "dict_type")
 MERGE = "tag:yaml.org,2002:merge"
@@ -137,15 +140,14 @@ def _validated(raw: dict[str, Any]) -> tuple[Params | None, list[Problem]]:
 def _problem(error: Any, value: Any) -> Problem:
     where: list[Any] = []
     cut: tuple[dict[Any, Any], Any] = {None: value}, None
-    for place, part in enumerate(error["loc"]):
-        last = place + 1 == len(error["loc"])
+    for part in error["loc"]:
         if isinstance(value, dict) and part in value:
             cut = (value, part) if cut[0][cut[1]] is value else cut
             value = value[part]
         elif isinstance(value, list) and isinstance(part, int):
             # A list may be too short.
             value = value[part] if part < len(value) else None
-        elif part != KEY and not (last and isinstance(value, dict)):
+        elif part != KEY and error["type"] not in ("missing", "invalid_key"):
             continue
         where.append(part)
     return Problem(where, cut, error)
@@ -175,7 +177,10 @@ def _describe(problem: Problem) -> str:
         return f"{'.'.join(map(str, where[:-2]))}: {value!r} {message}"
     key = ".".join(map(str, where))
     if kind == "extra_forbidden":
-        return f"{key}: unknown key{nearest(str(where[-1]), _fields(where[:-1]))}"
+        choices = {*_fields(where[:-1])}
+        if where[:2] == ["data", "tasks"]:
+            choices -= MISFITS.get(problem.cut[0].get("kind", "classification"), set())
+        return f"{key}: unknown key{nearest(str(where[-1]), choices)}"
     if kind == "missing":
         return f"{key}: missing"
     # The value of a whole section is too long for a message.
@@ -269,35 +274,53 @@ def read_file(path: Path) -> dict[str, Any]:
         # From the file instead of its text: YAML's errors name it, with line and column.
         with Path(path).open(encoding="utf-8") as file:
             loader = yaml.SafeLoader(file)
-            node = loader.get_single_node()
-            # Before merge keys (`<<`) copy what aliases repeat.
-            if node is not None and _expanded(node, {}) > VALUES:
-                raise ConfigError(f"{path}: its aliases repeat more than {VALUES:,} values; write them out")
-            raw = None if node is None else loader.construct_document(node)
+            raw: Any = loader.get_single_node()
+            if raw is not None:
+                # Before merge keys (`<<`) copy what aliases repeat.
+                _check(raw, loader, iter(range(VALUES)))
+                raw = loader.construct_document(raw)
     except FileNotFoundError as error:
         raise ConfigError(
             f"{path}: does not exist; run from the project's folder, name it with --params, or write one with "
             "`headstart init LABELLED`"
         ) from error
-    except (yaml.YAMLError, UnicodeDecodeError, RecursionError) as error:
-        raise ConfigError(f"{path}: not readable as YAML: {error}") from error
+    except StopIteration as error:
+        raise ConfigError(f"{path}: its aliases repeat more than {VALUES:,} values; write them out") from error
+    except (yaml.YAMLError, ValueError, OverflowError, RecursionError) as error:
+        do = "; save it as UTF-8 text" * isinstance(error, UnicodeError)
+        raise ConfigError(f"{path}: not readable as YAML: {error}{do}") from error
     if not isinstance(raw, dict):
         raise ConfigError(f"{path}: expected sections (run, data, pretrain ...), found {type(raw).__name__}")
     return raw
 
 
-def _expanded(node: yaml.Node, sizes: dict[int, int]) -> int:
-    """The number of values of a node, those of aliases counted each time. Refuses a key that occurs twice, of which
-    YAML would keep the last value."""
-    if id(node) not in sizes:
-        sizes[id(node)] = 1  # of a node inside of itself
-        inner = node.value if isinstance(node, yaml.CollectionNode) else ()
-        for number, (key, _) in enumerate(inner if isinstance(node, yaml.MappingNode) else ()):
-            if key.value in (earlier.value for earlier, _ in inner[:number]):
-                raise yaml.MarkedYAMLError(f"key {key.value!r} occurs twice", key.start_mark)
-        values = (each[1] if isinstance(each, tuple) else each for each in inner)
-        sizes[id(node)] = 1 + sum(_expanded(each, sizes) for each in values)
-    return sizes[id(node)]
+def _check(node: yaml.Node, loader: yaml.SafeLoader, left: Iterator[int], depth: int = 0) -> None:
+    """Refuse what YAML reads and no setting can be: a value in too many others, as with an alias inside of its own
+    value; what is not of its type; characters that no file can hold; and a key that occurs twice, of which YAML would
+    keep the last value. Raises StopIteration: more values than are `left`, those of aliases counted each time."""
+    next(left)
+    what = ""
+    if depth > DEPTH:
+        what = f"more than {DEPTH} values inside of each other, or an alias inside of its own value; write it out"
+    elif isinstance(node, yaml.ScalarNode) and node.tag != MERGE:
+        what = (
+            f"{node.value!r:.60} is no {node.tag.removeprefix('tag:yaml.org,2002:')}; correct it, or put it in quotes"
+        )
+        if re.search("[\0\ud800-\udfff]", node.value):
+            what = f"{node.value!r:.60} has NUL or half of a character; write the character itself, or remove it"
+        else:
+            with suppress(Exception):
+                what = str(loader.construct_object(node))[:0]
+    if what:
+        raise yaml.MarkedYAMLError(what, node.start_mark)
+    names: list[Any] = []
+    for each in node.value if isinstance(node, yaml.CollectionNode) else ():
+        key, *values = each if isinstance(each, tuple) else (each,)
+        if values and key.value in names:
+            raise yaml.MarkedYAMLError(f"key {key.value!r:.60} occurs twice", key.start_mark)
+        names.append(key.value)
+        for inner in (key, *values):
+            _check(inner, loader, left, depth + 1)
 
 
 @dataclass
@@ -353,15 +376,18 @@ class Settings:
         if root is None or folder == root:
             return
         name, record = re.sub(r"[^A-Za-z0-9_.-]+", "-", folder.name), (folder.relative_to(root) / RECORD).as_posix()
-        of_folder = {"run.out": f"artifacts/{folder.name}", "registry.prefix": f"headstart-{name}"}
-        for key, value in {**of_folder, "registry.production": False, "checks.record": record}.items():
+        for key, value in {
+            "run.out": f"artifacts/{folder.name}",
+            "registry.prefix": f"headstart-{name}",
+            "registry.production": False,
+            "checks.record": record,
+        }.items():
             self.fill(key, value, "the folder of the settings file")
 
     def _tasks(self, root: Path) -> None:
         for name, task in self.at("data.tasks").items():
             self.fill(f"data.tasks.{name}.budgets", ["all"], "all labels are used")
-            train = task.get("train", "train.jsonl")
-            first = train[0] if isinstance(train, list) and train else str(train)
+            first = next(iter(named_files(task.get("train", "train.jsonl"))), "")
             for split, held in HELD.items():
                 # `test.csv` beside `train.csv`.
                 named = "train" in first and "#" not in first

@@ -146,17 +146,13 @@ class Params(Section):
     gc: GcSettings = GcSettings()
 
     @model_validator(mode="after")
-    def _adapted_from_general(self) -> Self:
+    def _models_and_their_text(self) -> Self:
         trains = [name for name, block in self.pretrain.items() if block.source is None]
         if "adapted" in self.run.starts and self.data.general is None and trains:
             raise ValueError(
                 f"run.starts: without data.general, {trains[0]} is pretrained on the text of the domain, so that there "
                 "is nothing to adapt; name general text, or remove adapted"
             )
-        return self
-
-    @model_validator(mode="after")
-    def _vectors_of_trained_models(self) -> Self:
         blocks = {name: block for name in self.run.families if (block := self.block(name)) is not None}
         others = [name for name, block in blocks.items() if block.published or block.parents]
         if VECTORS in self.run.starts and others:
@@ -164,10 +160,6 @@ class Params(Section):
                 f"run.starts: {VECTORS} is a model before its pretraining, but {others[0]} is not pretrained here; "
                 f"remove {VECTORS} or {others[0]}"
             )
-        return self
-
-    @model_validator(mode="after")
-    def _text_without_scores(self) -> Self:
         tasks = [self.data.tasks[name] for name in self.run.tasks if name in self.data.tasks]
         judged = all("all" in task.budgets and task.no_label == "refuse" for task in tasks)
         if self.collects_texts and not self.data.unlabelled and tasks and judged:
@@ -209,16 +201,18 @@ class Params(Section):
         general, domain = self.data.general, self.data.domain
         if self.collects_texts:
             domain = CorpusSource(path=f"{self.run.out}/domain-texts", id="id")
-        named = {name: source for name, source in (("general", general), ("domain", domain)) if source is not None}
-        if self.learns_language or self.data.parallel or set(self.run.starts) - {"pretrained"}:
-            return named
-        return {name: source for name, source in named.items() if name == "domain" and self.reads_documents}
+        named = {"general": general if self._trains else None, "domain": domain}
+        reads = self._trains or self.reads_documents
+        return {name: source for name, source in named.items() if reads and source is not None}
+
+    @property
+    def _trains(self) -> bool:
+        return bool(self.learns_language or self.data.parallel or {*self.run.starts} - {"pretrained"})
 
     @property
     def vocabularies(self) -> list[str]:
         """The corpora of which vocabularies are learned."""
-        trains = self.learns_language or bool(self.data.parallel) or set(self.run.starts) - {"pretrained"}
-        return list(self.corpora) if trains else []
+        return list(self.corpora) if self._trains else []
 
     @property
     def pretraining_corpus(self) -> str:
@@ -243,5 +237,4 @@ class Params(Section):
 
     def origins(self, name: str) -> list[str]:
         """The blocks that a block is computed from."""
-        block = self.block(name)
-        return list(block.parents) if block is not None else []
+        return [*block.parents] if (block := self.block(name)) else []

@@ -58,9 +58,7 @@ def located(uri: str) -> str:
     """The URI with an absolute path if it names a SQLite file: a path relative to the repository is the same database
     in all of its folders, of which the working directory is one."""
     path = uri.removeprefix(SQLITE)
-    if path == uri or Path(path).is_absolute():
-        return uri
-    return f"{SQLITE}{(find_repository(Path()) or Path.cwd()) / path}"
+    return uri if path == uri else f"{SQLITE}{(find_repository(Path()) or Path.cwd()) / path}"
 
 
 def database_of(settings: RegistrySettings) -> Path | None:

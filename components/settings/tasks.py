@@ -4,6 +4,7 @@ its files (`components.settings.formats`)."""
 from __future__ import annotations
 
 import codecs
+from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -59,10 +60,15 @@ OF_ONE_TEXT = frozenset(kind for kind in KINDS if has(kind, "text") and not has(
 #: Kinds whose rows have labels that a person gives.
 LABELLED = tuple(kind for kind in KINDS if has(kind, "label") and not has(kind, "choices"))
 _KIND_KEYS = frozenset(key for keys in KINDS.values() for key in keys)
+#: Kind of task -> the keys of the others.
+MISFITS = {kind: _KIND_KEYS.difference(keys) for kind, keys in KINDS.items()}
+#: What is learned in the kinds: that of another kind stands for that of this one, whatever its spelling.
+_LEARNED = {"label", "labels", "score", "tags", "answers"}
 
 
-def _named(files: str | list[str] | None) -> list[str]:
-    return [] if files is None else [files] if isinstance(files, str) else files
+def named_files(files: str | list[str] | None) -> list[str]:
+    """The files of a split."""
+    return files if isinstance(files, list) else [] if files is None else [files]
 
 
 Words = Annotated[str, Field(pattern=r"\S")]
@@ -194,7 +200,7 @@ class TaskSource(Section):
         """Names of a split's files as in params.yaml, the files of further languages last; empty if dev is a share of
         train."""
         further = self.languages.values() if isinstance(self.languages, dict) and split == "test" else ()
-        return [name for files in (getattr(self, split), *further) for name in _named(files)]
+        return [name for files in (getattr(self, split), *further) for name in named_files(files)]
 
     @property
     def several(self) -> bool:
@@ -227,7 +233,7 @@ class TaskSource(Section):
         of_file = {
             f"{located}{'#' * bool(member)}{member}": language
             for language, files in self.languages.items()
-            for name, _, member in (file.partition("#") for file in _named(files))
+            for name, _, member in (file.partition("#") for file in named_files(files))
             for located in self.located(name)
         }
         return of_file.get(path, self.language)
@@ -292,8 +298,9 @@ class TaskSource(Section):
         # A kind without an entry accepts every key and format; whether it exists is checked by `pipeline.checks`.
         if keys := KINDS.get(self.kind):
             problems += [
-                f"key {key} does not fit kind {self.kind}{nearest(key, keys)}"
-                for key in sorted(self.model_fields_set & (_KIND_KEYS - set(keys)))
+                f"key {key} does not fit kind {self.kind}"
+                + nearest(next((other for other in keys if {key, other} <= _LEARNED), ""), keys)
+                for key in sorted(self.model_fields_set & MISFITS[self.kind])
             ]
             problems += [
                 f"format {name} cannot hold kind {self.kind}; use "
@@ -307,37 +314,36 @@ class TaskSource(Section):
             for name in formats
             if key not in FORMATS[name].keys and getattr(self, key) != type(self).model_fields[key].default
         ]
-        problems += self._columns_that_fit(list(formats))
+        problems += self._columns_that_fit(formats)
         if problems:
             raise ValueError("; ".join(problems))
         return self
 
-    def _columns_that_fit(self, formats: list[Format]) -> list[str]:
-        problems: list[str] = []
+    def _columns_that_fit(self, formats: Collection[Format]) -> Iterator[str]:
         if "conll" in formats:
-            problems += [
+            yield from [
                 f"{key} must be the number of a column in format conll, from 0 (-1: the last); found {value!r}"
                 for key, value in (("words", self.words), ("tags", self.tags))
                 if value is not None and not value.removeprefix("-").isdigit()
             ]
         if self.languages is not None and self.slice is not None:
-            problems.append("set either slice or languages, which are slices, too")
+            yield "set either slice or languages, which are slices, too"
         if isinstance(self.languages, str):
-            problems += [
+            yield from [
                 f"format {name} has no column of languages; name test files by language instead"
                 for name in formats
                 if name == "squad" or "slice" not in FORMATS[name].keys
             ]
         elif self.train_languages:
-            problems.append("key train_languages has no effect without a column of languages")
+            yield "key train_languages has no effect without a column of languages"
         if isinstance(self.languages, dict) and self.language in self.languages:
-            problems.append(f"languages: {self.language!r} is the language of test already; set language to another")
-        problems += [
+            yield f"languages: {self.language!r} is the language of test already; set language to another"
+        yield from [
             f"document must name a column in format {name}, or be {WHOLE_FILE}; found {self.document!r}"
             for name in formats
             if name != "conll" and self.document in (EMPTY_LINES, *([] if name == "conllu" else [MARKS]))
         ]
-        problems += [
+        yield from [
             f"{key} can only be {' or '.join(filter(None, allowed))} in format {name}; found {value!r}"
             for name in formats
             for key, allowed in FORMATS[name].only.items()
@@ -345,10 +351,9 @@ class TaskSource(Section):
         ]
         tools = [name for name in formats if FORMATS[name].tool]
         if tools and self.scheme != "bio":
-            problems.append(f"scheme has no effect in format {tools[0]}, whose spans are characters; remove it")
+            yield f"scheme has no effect in format {tools[0]}, whose spans are characters; remove it"
         if self.labels is not None and "label" in self.model_fields_set:
-            problems.append("set either label (one column) or labels (one column of 0 and 1 each)")
-        return problems
+            yield "set either label (one column) or labels (one column of 0 and 1 each)"
 
 
 def budget_name(budget: int) -> str:

@@ -72,13 +72,9 @@ class LanguageModelTraining(Training):
     dropout: NonNegativeFloat = 1.0
 
     @model_validator(mode="after")
-    def _one_budget(self) -> LanguageModelTraining:
+    def _budget_and_windows(self) -> LanguageModelTraining:
         if (self.tokens is None) == (self.seconds is None):
             raise ValueError("needs a budget: either tokens or seconds")
-        return self
-
-    @model_validator(mode="after")
-    def _whole_windows(self) -> LanguageModelTraining:
         ratio, rest = divmod(self.long_window or self.window, self.window)
         if rest or self.batch_size % max(1, ratio):
             raise ValueError(

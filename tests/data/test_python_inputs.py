@@ -130,7 +130,9 @@ def test_a_space_or_another_unicode_form_makes_no_class():
     [
         ({"seed": None}, "seed: None; give a whole number from 0"),
         ({"folds": "5"}, "folds: '5'; give a whole number from 2"),
-        ({"folds": 1}, "folds: 1; give a whole number from 2"),
+        ({"seed": 2**32}, "seed: 4294967296; give a whole number from 0, below 2**32"),
+        ({"minutes": "x"}, "minutes: 'x'; give a number above 0"),
+        ({"folder": 5}, "folder: 5: expected str, bytes or os.PathLike object, not int; give the name"),
         ({"text": "label"}, "the list: 'label' is the column of the label; name that of the text with text="),
         ({"label": "mood"}, "no column 'mood'"),
         ({"data": "this is one text, not a file"}, "does not exist; to pass one text, put it in a list"),

@@ -10,10 +10,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+import yaml
 
 from components.core.errors import ArtifactError, ConfigError
+from components.data.formats.rows import form_of_texts
 from components.data.tasks.data import Fields
-from components.learners.prediction import Predicted, columns_of_data, named_columns
+from components.learners.prediction import Predicted, columns_of_data, input_columns, named_columns
 from components.settings.tasks import TaskSource
 from tests.inference.files import (
     CONFIDENCES,
@@ -131,28 +133,19 @@ def test_errors_of_writing_are_reported_as_errors_of_the_output(tmp_path, monkey
     assert names(tmp_path) == ["in.csv"]
 
 
-@pytest.mark.parametrize(
-    ("name", "content", "columns"),
-    [
-        ("in.csv", "id,review\n1,a\n", {"text": "review"}),
-        ("in.jsonl", '{"review": "a"}\n', {"text": "review"}),
-        ("both.csv", "text,review\na,b\n", {"text": "review"}),
-        ("other.csv", "id,body\n1,a long text\n2,another one\n", {"text": "body"}),
-        ("damaged.csv", '"', {}),
-        ("in.txt", "review\n", {}),
-    ],
-)
-def test_inputs_may_have_the_names_of_the_labelled_data(tmp_path, name, content, columns):
-    (tmp_path / name).write_text(content)
-    source = TaskSource(path="data", text="review")
-    assert columns_of_data(tmp_path / name, kind="classification", source=source) == columns
-
-
-def test_a_text_a_line_is_the_input_of_every_kind_with_one(tmp_path):
-    (tmp_path / "in.txt").write_text("Anna sings\n")
-    source = TaskSource(path="data", kind="tagging")
-    assert columns_of_data(tmp_path / "in.txt", kind="tagging", source=source) == {"words": "text"}
-    assert columns_of_data(tmp_path / "in.txt", kind="questions", source=source) == {}
+@pytest.mark.parametrize("case", yaml.safe_load(Path(__file__).with_name("inputs.yaml").read_text()))
+def test_inputs_may_have_the_names_of_the_labelled_data_and_a_txt_file_a_text_a_line(tmp_path, case):
+    (path := tmp_path / case["name"]).write_text(case["content"])
+    kind = case.get("kind", "classification")
+    source = TaskSource(path="data", kind=kind, **case.get("keys", {"text": "review"}))
+    labelled = input_columns(kind, vars(source))
+    form = form_of_texts(path, {*labelled, *labelled.values()}, ["good", "poor"])
+    columns = columns_of_data(path, kind=kind, source=source, form=form)
+    assert columns == case.get("columns", {})
+    if "texts" in case:
+        model = Constant(kind, 1, 1, labels=["good", "poor"])
+        predict_file(path, output=tmp_path / "out.jsonl", classifier=model, columns=columns, form=form)
+        assert [" ".join(fields) for fields in model.rows] == case["texts"]
 
 
 # Prediction of files for every kind of task.

@@ -2,10 +2,12 @@
 
 import json
 import random
+from pathlib import Path
 from typing import Any
 
 import pandas as pd
 import pytest
+import yaml
 
 from components.cli.onboarding.splits import split_files
 from components.core.errors import DataError
@@ -38,23 +40,7 @@ NAMES = {"label": "label_name"}
 
 
 @pytest.mark.parametrize(
-    ("name", "text", "form", "columns"),
-    [
-        ("a.tsv", 'a "good film\t1\nbad\t0\nx\t1\n', "tsv", ["0", "1"]),
-        ("a.txt", "id\tsentence_A\n1\tone man\n2\ttwo men\n", "tsv", ["id", "sentence_A"]),
-        ("a.csv", 'text, label \n"good, new", 1\nbad, 0\n', "csv", ["text", "label"]),
-        # Commas are also punctuation and decimal commas.
-        ("a.csv", "text;score\nlate, dear, no;3,5\nfast, good, yes;4,5\n", "csv", ["text", "score"]),
-        ("a.tsv", "pos\tfast, good\nneg\tlate, dear\npos\tgood, new\n", "tsv", ["0", "1"]),
-        ("a.txt", "__label__a fast, good\n__label__b late, dear\n", "label-first", ["label", "text"]),
-        ("a.txt", "x fast, good\ny late, dear\nx good, new\ny bad, old\n", "label-first", ["label", "text"]),
-        ("a.txt", "text|label\nfast, good|pos\nlate, dear|neg\n", "csv", ["text", "label"]),
-        ("a.txt", "__label__a,fast\n__label__b,late\n__label__a,good\n", "csv", ["0", "1"]),
-        ("a.all", "x how many\ny who is\nx how far\ny who was\n", "label-first", ["label", "text"]),
-        ("a.tsv", "Jim\tB-PER\nran\tO\n\nhe\tO\nran\tO\n\n", "conll", ["words", "tags"]),
-        ("a.tsv", "name\tsex\nJim\tO\n\nEva\tB\n\nTom\tO\n", "tsv", ["name", "sex"]),
-        ("a.annotated", "Jim\tB-PER\nran\tO\n\nhe\tO\nran\tO\n\n", "conll", ["words", "tags"]),
-    ],
+    ("name", "text", "form", "columns"), yaml.safe_load(Path(__file__).with_name("formats.yaml").read_text())
 )
 def test_formats(tmp_path, name, text, form, columns):
     (tmp_path / name).write_text(text)

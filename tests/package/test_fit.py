@@ -70,8 +70,11 @@ def test_forms_of_data_give_the_same_model(frame, fitted, tmp_path):
         pd.testing.assert_frame_equal(model.predict(texts), first, check_exact=True)
     # The columns of the fit are those of later data; a table with one column of text need not name it.
     renamed = pd.DataFrame({"said": texts, "other": texts[::-1]})
-    pd.testing.assert_frame_equal(models[4].predict(renamed), first, check_exact=True)
-    pd.testing.assert_frame_equal(models[4].predict(pd.DataFrame({"anything": texts})), first, check_exact=True)
+    own = renamed.rename(columns={"said": "text"})
+    for given in (renamed, renamed.assign(text="none"), own, pd.DataFrame({"anything": texts})):
+        pd.testing.assert_frame_equal(models[4].predict(given), first, check_exact=True)
+    with pytest.raises(InputError, match="has no column 'said'; known: more, other"):
+        models[4].predict(pd.DataFrame({"other": texts, "more": texts}))
 
 
 def test_saved_model_predicts_the_same_as_the_command(fitted, later, tmp_path):
@@ -131,7 +134,14 @@ def test_start_with_an_encoder(
     pd.testing.assert_frame_equal(run.predict(later), model.predict(later), check_exact=True)
     # A run has no chosen model; the one with the best score of selection is used.
     shutil.rmtree(tmp_path / "work" / "chosen")
-    assert load(tmp_path / "work").labels == model.labels
+    # A run has recorded the columns of its labelled data.
+    (recorded := tmp_path / "work" / "identity" / "examples").mkdir(parents=True)
+    settings = '{"settings": {"data.tasks.task.kind": "classification", "data.tasks.task.text": "said"}}'
+    (recorded / "task.json").write_text(settings)
+    run = load(tmp_path / "work")
+    renamed = later.rename(columns={"text": "said"}).assign(text="none")
+    for loaded in (run, load(run.save(tmp_path / "run"))):
+        assert loaded.predict(renamed).equals(run.predict(later))
     with pytest.raises(InputError, match=r"has no task 'tusk'; did you mean 'task'"):
         load(tmp_path / "work", task="tusk")
     # The encoder's model, whichever has won.

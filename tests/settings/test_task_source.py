@@ -49,15 +49,7 @@ def test_an_ambiguous_file_name_needs_a_format():
 @pytest.mark.parametrize(
     ("source", "message"),
     [
-        ({"score": "x"}, "key score does not fit kind classification; known: label, no_label, outside, text"),
-        (
-            {"kind": "tagging", "text": "x"},
-            "key text does not fit kind tagging; known: document, scheme, tags, words",
-        ),
-        (
-            {"kind": "pair", "frist": "x"},
-            "Extra inputs are not permitted",
-        ),
+        ({"kind": "tagging", "text": "x"}, "key text does not fit kind tagging; known: document, scheme, tags, words"),
         (
             {"kind": "questions", "train": "a.csv"},
             "format csv cannot hold kind questions; use jsonl, json, parquet, datasets, squad",

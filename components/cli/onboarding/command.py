@@ -230,6 +230,8 @@ def init(options: InitOptions, *, root: Path) -> list[str]:
         ConfigError: a start does not exist, or the folder has another pipeline.
         DataError: the labelled files are invalid, or nothing looks like a text or a label.
     """
+    from components.interchange.starts.registry import advice
+
     check_output(root / PARAMS, overwrite=options.overwrite)
     refuse_other_pipeline(root)
     files = split_files(options.labelled)
@@ -255,7 +257,9 @@ def init(options: InitOptions, *, root: Path) -> list[str]:
     texts = [_text(path.resolve(), like=keys.get("text"), root=root) for path in options.unlabelled]
     measured = _measured(options, source, examples)
     start = _best(measured)
-    said = _starts_in_words(measured, start) if measured or texts else [_advice(facts)]
+    # params.yaml is written by then.
+    again = "this command again with --overwrite --start {}"
+    said = _starts_in_words(measured, start) if measured or texts else [advice(facts.language, use=again)]
     made = make_project(root)
     path, within = take_files(files, name=name, root=root)
     task = {"path": path} | _block(keys, facts, within)
@@ -456,13 +460,6 @@ def _starts_in_words(measured: Sequence[Measured], start: Measured | None) -> li
     if start is not None and (reading := start.reading).cut:
         lines.append(f"warning: {reading.cut:.1%} of the texts have more than {reading.max_length} pieces and are cut")
     return lines
-
-
-def _advice(facts: Facts) -> str:
-    from components.interchange.starts.registry import advice
-
-    # params.yaml is written by then.
-    return advice(facts.language, use="this command again with --overwrite --start {}")
 
 
 def _relative(path: Path, root: Path) -> str:

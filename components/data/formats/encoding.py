@@ -163,12 +163,9 @@ def _is_odd(text: str) -> bool:
     """Whether most words with a letter beyond ASCII mix Latin letters with letters of another script, as `caf\u03b9`
     does. Few do in text of that other script: `TV\uac00` in Korean."""
     words = [word for word in _WORD.findall(text) if not word.isascii()]
-    odd = sum(_LATIN.search(word) is not None and any(map(_is_foreign, set(word))) for word in words)
+    beyond = [{letter for letter in word if not letter.isascii()} for word in words if _LATIN.search(word)]
+    odd = sum(any(not unicodedata.name(letter, "").startswith("LATIN") for letter in each) for each in beyond)
     return 2 * odd > len(words)
-
-
-def _is_foreign(letter: str) -> bool:
-    return not letter.isascii() and not unicodedata.name(letter, "").startswith("LATIN")
 
 
 def _example(text: str) -> str:

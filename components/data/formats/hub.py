@@ -50,7 +50,12 @@ def _numbered(file: Rows) -> Numbered:
     if file.path.is_dir():
         state = file.path / STATE
         if not isinstance(listed := _json(state).get("_data_files"), list):
-            raise DataError(f"{state}: lists no data files; write the data set again with save_to_disk")
+            raise DataError(
+                f"{state}: lists no data files; write the data set again with save_to_disk"
+                if state.exists()
+                else f"{file.path}: is a folder, and no split of save_to_disk; name a file of it: "
+                f"{', '.join(sorted(each.name for each in file.path.iterdir())) or 'it has none'}"
+            )
         files = [file.path / str(entry["filename"]) for entry in listed]
     file.layout = replace(file.layout, nested=True)
     return reader_of(form)(file) if is_table(form := by_name(file.path.name)) else read_parquet(file, files)
@@ -60,7 +65,7 @@ def _name(value: Any, names: Sequence[str], column: str) -> Any:
     """The name of a number of a class, or of those in a list. -1, a row without a label, becomes null."""
     if isinstance(value, list):
         return [_name(each, names, column) for each in value]
-    if value is None or value in (UNLABELLED, str(UNLABELLED)):
+    if value in (None, UNLABELLED, str(UNLABELLED)):
         return None
     if isinstance(value, str) and value in names:
         return value
@@ -86,7 +91,7 @@ def tagging_columns(path: Path) -> tuple[str, str]:
 def _names(file: Rows) -> Names:
     """The names of the classes, by the schema or the information of the data set or its repository."""
     path, names = file.path, classes_of(file.schema)
-    for folder in () if names else (path,) if path.is_dir() else (path.parent, *path.parent.parents[:2]):
+    for folder in () if names else (path,) if path.is_dir() else path.parents[:3]:
         names = names or class_names(_json(folder / INFO).get("features") if path.is_dir() else _of_repository(folder))
     return names
 

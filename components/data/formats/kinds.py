@@ -5,7 +5,7 @@ import tarfile
 import zipfile
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from itertools import islice
+from itertools import islice, pairwise
 from pathlib import Path
 from typing import Final
 
@@ -171,7 +171,7 @@ def _are_first_labels(counts: Counter[str]) -> bool:
     lines = sum(counts.values())
     if any(count == 1 for count in counts.values()) and len(counts) > lines / 20:
         return False
-    return len(counts) <= min(200, lines / 2) and all(_FIRST_LABEL.fullmatch(word) for word in counts)
+    return 1 < len(counts) <= min(200, lines / 2) and all(_FIRST_LABEL.fullmatch(word) for word in counts)
 
 
 def are_tags(values: Iterable[str]) -> bool:
@@ -196,6 +196,11 @@ def _sentences(texts: Sequence[str], *, spans: bool = False) -> str | None:
         return None
     last = [cells[-1] for cells in words]
     if spans and not (blank and are_tags(last)):
+        return None
+    # Texts may have equally many words, too. They repeat no tags, or stand alone between empty lines.
+    if (most < 10 and not are_labels(last)) or not any(
+        before and after for before, after in pairwise(map(str.strip, texts))
+    ):
         return None
     # Sentences may be long, and a table has no empty lines.
     if blank > len(texts) / 100 or (are_tags(last) and (blank or len(set(last)) > 1)):

@@ -183,12 +183,12 @@ def text_blocks(
                     raise too_long(path, f"line {at}")
         if block:
             block = block.removeprefix(codecs.BOM_UTF8) if number == 0 else block
-            block = _valid(path, block, number, reading)
+            block = _valid(block, number, reading)
             yield block
             number += block.count(b"\n")
 
 
-def _valid(path: Path, block: bytes, before: int, reading: Reading) -> bytes:
+def _valid(block: bytes, before: int, reading: Reading) -> bytes:
     """A block whose bytes that are not UTF-8 are replaced, and counted."""
     try:
         block.decode()

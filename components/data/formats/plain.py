@@ -7,6 +7,7 @@ from pathlib import Path
 from components.core.errors import DataError
 from components.data.formats.lines import NO_DATA, whole
 from components.data.formats.tables import Numbered, Row, Rows
+from components.settings.detection import matching
 
 #: What labels of fastText begin with.
 FASTTEXT = "__label__"
@@ -40,8 +41,7 @@ def parallel_files(path: Path) -> dict[str, Path]:
     if "*" not in path.name:
         return {file.name: file for file in sorted(path.iterdir()) if file.is_file() and file.name[0] != "."}
     before, _, after = path.name.partition("*")
-    files = sorted(path.parent.glob(path.name))
-    return {file.name[len(before) : len(file.name) - len(after)]: file for file in files if file.is_file()}
+    return {file.name[len(before) : len(file.name) - len(after)]: file for file in matching(path) if file.is_file()}
 
 
 def files_at(path: Path) -> list[Path]:

@@ -6,17 +6,20 @@ to it or predict it ask for complete rows; a row that is not well formed is an e
 function, and the next row follows.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from itertools import chain
 from pathlib import Path
 from typing import Any
 
 from components.core.errors import DataError
+from components.data.formats.delimited import USUAL
 from components.data.formats.kinds import form_of
 from components.data.formats.lines import Reading
+from components.data.formats.plain import FASTTEXT
 from components.data.formats.tables import PLAIN, Layout, Rejected, RowError, Rows, are_too_many, raise_error
-from components.settings.formats import FORMATS, by_name, reader_of
+from components.settings.formats import FORMATS, by_name, is_table, reader_of, suffix_of
 from components.settings.tasks import has
 
 
@@ -40,6 +43,34 @@ def open_rows(path: Path, *, layout: Layout = PLAIN, rejected: Rejected | None =
     # Records of doccano that a table holds as well.
     plain = form == "doccano" and not has(rows.kind or "", "words") and "cats" not in rows.names
     return _opened("jsonl", file) if plain else rows
+
+
+def form_of_texts(path: Path, names: Collection[str] | None = None, labels: Collection[str] = ()) -> str:
+    """`texts` if a txt file has a text in each line, else empty: its content says what it is. Texts may have equally
+    many commas, or begin with equal words.
+
+    Args:
+        names: inputs of the task and their columns. A file to be predicted is a table with one of them, or with a usual
+            column. None: it may have labels, and what tells them from texts counts.
+        labels: of the task, with which all lines of a file to be predicted may begin.
+
+    Raises:
+        DataError: the file does not exist, or is no text.
+    """
+    if suffix_of(path.name) != ".txt" or "*" in path.name:
+        return ""
+    form = form_of(path)
+    with suppress(DataError):
+        table = open_rows(path, form=form)
+        usual = table.header and not USUAL.isdisjoint(map(str.casefold, table.names))
+        if names is None:
+            known = usual or form not in ("csv", "json")
+        elif form == "label-first" and not next(table.lines())[1].startswith(FASTTEXT):
+            known = all(row["label"] in labels for _, row in table.rows)
+        else:
+            known = (usual and is_table(form)) or not {*names}.isdisjoint(table.names)
+        return "" if known and form != "texts" else "texts"
+    return "texts"
 
 
 def unit_of(path: Path, form: str) -> str:

@@ -35,18 +35,21 @@ class Span:
         return self.end - self.start
 
 
-def store(source: Path, path: Path, *, part_bytes: int, part_rows: int, rejected: Rejected | None) -> list[Span]:
+def store(
+    source: Path, path: Path, *, part_bytes: int, part_rows: int, rejected: Rejected | None, form: str = ""
+) -> list[Span]:
     """Write the rows of a file, and return its parts in order. A Parquet file is not copied.
 
     Args:
         source: of any format of `open_rows`.
+        form: as of `open_rows`.
         part_bytes, part_rows: sizes of a part.
         rejected: receives bad rows; None: they are raised.
 
     Raises:
         DataError: as `open_rows`.
     """
-    table = open_rows(source, rejected=rejected)
+    table = open_rows(source, rejected=rejected, form=form)
     if table.schema is not None:
         total = pq.read_metadata(source).num_rows
         return [Span(start, min(start + part_rows, total)) for start in range(0, total, part_rows)]

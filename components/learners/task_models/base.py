@@ -63,10 +63,6 @@ class Encoded:
         return list(map(len, self.pieces or map(np.atleast_2d, self.vectors)))
 
 
-def uncombined(settings: FinetuneSettings, encoder: LanguageModel) -> None:
-    """`Task.combine` of kinds whose head reads each sequence separately."""
-
-
 @dataclass(frozen=True)
 class Task:
     """One entry of the table TASKS.
@@ -88,7 +84,7 @@ class Task:
     reads: Literal["text", "units"]
     encode: Callable[[Sequence[Fields], Tokenizer, LanguageModel, FinetuneSettings], list[Encoded]]
     head: Callable[[FinetuneSettings, int, Sequence[str]], Head]
-    combine: Callable[[FinetuneSettings, LanguageModel], Combine | None] = uncombined
+    combine: Callable[[FinetuneSettings, LanguageModel], Combine | None] = lambda settings, encoder: None
     single: bool = False
     windows_apart: bool = False
     labels_rows: bool = False

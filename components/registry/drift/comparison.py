@@ -159,6 +159,12 @@ def _smirnov(samples: Sequence[NDArray[Any]], centres: Sequence[float], what: st
     is conservative if values are equal."""
     result = stats.ks_2samp(*samples, method="asymp")
     before, after = map(form.format, centres)
+    if before == after:
+        # The centres do not say what differs: where the distributions are farthest apart does.
+        place = result.statistic_location
+        before, after = (
+            f"{before} ({(sample <= place).mean():.0%} of the rows up to {form.format(place)})" for sample in samples
+        )
     words = f"the {what} is {after} instead of {before}"
     return Feature(float(result.pvalue), float(result.statistic), before, after, words)
 

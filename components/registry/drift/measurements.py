@@ -117,7 +117,7 @@ def measure(classifier: Classifier, rows: Sequence[Fields], *, now: float = 0.0)
     records = np.zeros(len(rows), dtype=ROW)
     if (answer_measured := getattr(classifier, "answer_measured", None)) is not None:
         answers, counts, sketches = answer_measured(rows, projection)
-        records["pieces"], records["unknown"] = counts[:, 0], counts[:, 1]
+        records["pieces"], records["unknown"] = counts.T
         records["sketch"] = np.clip(sketches, -LARGEST, LARGEST)
     else:
         answers = list(classifier.answer(rows))
@@ -126,7 +126,7 @@ def measure(classifier: Classifier, rows: Sequence[Fields], *, now: float = 0.0)
     records["time"] = now
     records["characters"] = [sum(map(len, parts)) for parts in rows]
     described = np.array([scoring.described(answer) for answer in answers], dtype=np.float64).reshape(-1, 2)
-    records["label"], records["score"] = described[:, 0], described[:, 1]
+    records["label"], records["score"] = described.T
     return answers, Measured(classifier.kind, tuple(scoring.outcomes), records)
 
 
@@ -141,8 +141,10 @@ def record_reference(registry: Registry, version: Version, classifier: Classifie
     """Measure rows of train and of dev, or of test if there is no dev, and store them with the version's run."""
     dev = read_split(examples, "dev")
     splits = read_split(examples, "train"), dev if len(dev) else read_split(examples, "test")
-    chosen = [part.take(spaced(len(part), most)) for part, most in zip(splits, (TRAIN_ROWS, UNSEEN_ROWS), strict=True)]
-    learned, unseen = (measure(classifier, part.fields)[1] for part in chosen)
+    learned, unseen = (
+        measure(classifier, part.take(spaced(len(part), most)).fields)[1]
+        for part, most in zip(splits, (TRAIN_ROWS, UNSEEN_ROWS), strict=True)
+    )
     is_unseen = np.repeat([False, True], [len(learned), len(unseen)])
     reference = replace(learned, rows=np.concatenate([learned.rows, unseen.rows]), unseen=is_unseen)
     content = {"kind": reference.kind, "labels": reference.labels, "rows": packed(reference.rows)}

@@ -13,7 +13,6 @@ with the targets x and the answers y: 1 is exact, 0 is the error of the mean, an
 """
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -24,7 +23,7 @@ from scipy import sparse
 from components.core.errors import DataError
 from components.data.scoring.base import Fields, Floats, Inputs, Judged, Scoring, Vector, Vectors
 from components.data.scoring.intervals import ranks_of
-from components.data.tasks.data import Answer, Examples
+from components.data.tasks.data import Examples
 from components.data.tasks.kinds import Kind
 from components.data.tasks.reading.records import are_thousands, is_blank, is_no_number, number_of
 from components.data.tasks.reading.splits import Row, Rows
@@ -159,14 +158,15 @@ def _correlation(n: Floats, sums: Floats) -> Floats:
     return np.clip(np.where(varies, (n * xy - x * y) / below, 0), -1, 1)
 
 
-def format_number(fields: Fields, answer: Answer, labels: Sequence[str]) -> dict[str, Any]:
-    return dict.fromkeys(("prediction", "value"), float(answer[0]))
-
-
 SIMILARITY, REGRESSION = (
     Kind(
         read=read_numbers,
-        io=texts_io(examples, {"prediction": "number"}, {"value": "number"}, format_number),
+        io=texts_io(
+            examples,
+            {"prediction": "number"},
+            {"value": "number"},
+            lambda fields, answer, labels: dict.fromkeys(("prediction", "value"), float(answer[0])),
+        ),
         scoring=scoring,
     )
     for examples, scoring in ((PAIR_EXAMPLES, lambda _: Similarity()), (TEXT_EXAMPLES, lambda _: Regression()))

@@ -124,14 +124,11 @@ def _spans(answers: Iterable[tuple[int, str]], context: str, *, move: bool) -> t
             start = _nearest(context, text, start) if move else -1
         if start >= 0:
             # White space and invisible characters around an answer belong to no word of the context.
-            read = [index for index, character in enumerate(text) if not _blank(character)]
+            read = [
+                at for at, character in enumerate(text) if not character.isspace() and category(character)[0] != "C"
+            ]
             spans.append((start + read[0], start + read[-1] + 1) if read else (start, start + len(text)))
     return list(dict.fromkeys(spans)), wrong
-
-
-def _blank(character: str) -> bool:
-    # White space, control and format characters (U+200B), for which a tokenizer may have no piece.
-    return character.isspace() or category(character)[0] == "C"
 
 
 def _nearest(context: str, text: str, start: int) -> int:

@@ -26,7 +26,7 @@ from components.data.scoring.spans import Integers, Tags, read_tags
 from components.data.tasks.data import Answer, Examples
 from components.data.tasks.kinds import Kind
 from components.data.tasks.reading.records import Origin, Position, SplitFile, read_records, split_files
-from components.data.tasks.reading.splits import Row, Rows
+from components.data.tasks.reading.splits import Rows
 from components.data.tasks.task_io import TaskIO, texts
 from components.settings.formats import FORMATS
 from components.settings.tasks import WHOLE_FILE, TaskSource
@@ -71,10 +71,7 @@ def read_tagging(name: str, source: TaskSource) -> Examples:
         raise rows.unusable("tags", f"holds {what}")
     kinds = {str(kind) for kind in seen}
 
-    def kinds_in(row: Row) -> list[str]:
-        return [str(kind) for tag in row.target if (kind := _kind(tag, source))]
-
-    kinds |= rows.unseen(kinds, kinds_in)
+    kinds |= rows.unseen(kinds, lambda row: [str(kind) for tag in row.target if (kind := _kind(tag, source))])
     labels = sorted(kinds) if source.scheme == "none" else inventory(kinds, "bio")
     number = {label: index for index, label in enumerate(labels)}
     return rows.examples(labels=labels, target=lambda row: [number[tag] for tag in row.target])

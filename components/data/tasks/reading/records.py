@@ -162,9 +162,12 @@ def read_records(
     """
     source, split, path, form = file.source, file.split, file.path, file.form
     layout = layout_of(source, file.member, nested=nested)
-    further = _further(source, form)
-    if source.group == AUTO and not _has_column(path, AUTO_GROUP, form, layout):
-        further["group"] = None
+    group = source.group
+    if group == AUTO:
+        group = AUTO_GROUP if _has_column(path, AUTO_GROUP, form, layout) else None
+    document = None if source.document == WHOLE_FILE else source.document
+    # Attribute of `Origin` -> its column.
+    further = {"slice": source.slice_column, "group": group, "id": source.id or FORMATS[form].id, "document": document}
     named = {name: column for name, column in further.items() if column is not None}
     unit = unit_of(path, form)
     name, count, others, reading = f"{path}{'#' * bool(file.member)}{file.member}", 0, 0, Reading()
@@ -189,25 +192,13 @@ def read_records(
             f"{name}: no row has one of the languages {', '.join(source.learned_languages)} in the column "
             f"{source.languages!r}; set language or train_languages to values of this column"
         )
-    count_skipped(reading, split, counts)
-    if others:
-        counts[f"{split}_rows_in_other_languages"] += others
-
-
-def _further(source: TaskSource, form: str) -> dict[str, str | None]:
-    """Attribute of `Origin` -> its column."""
-    group = AUTO_GROUP if source.group == AUTO else source.group
-    document = None if source.document == WHOLE_FILE else source.document
-    return {"slice": source.slice_column, "group": group, "id": source.id or FORMATS[form].id, "document": document}
-
-
-def count_skipped(reading: Reading, split: str, counts: Counter[str]) -> None:
-    """Add what a reader has left out to the counts of a split."""
-    for reason, number in reading.skipped.items():
-        if number:
-            counts[f"{split}_{reason}"] += number
+    for reason, skipped in reading.skipped.items():
+        if skipped:
+            counts[f"{split}_{reason}"] += skipped
         if lines := reading.first_skipped.get(reason):
             counts[f"{split}_{reason}_line"] = lines[0]
+    if others:
+        counts[f"{split}_rows_in_other_languages"] += others
 
 
 def is_blank(value: Any) -> bool:
@@ -259,7 +250,8 @@ def label_of(value: Any, column: str, where: object) -> str:
                 f"the label ({column!r}) is a list of {len(labels)}; set kind: multilabel, or leave one", where=where
             )
         value = labels[0]
-    text = as_text(value, at_column(where, column))
+    place = replace(where.position, column=column) if isinstance(where, Origin) else f"{where}, column {column!r}"
+    text = as_text(value, place)
     if text is None or not text.strip():
         raise DataError(
             f"the label ({column!r}) is missing",
@@ -293,11 +285,6 @@ def row_labels(values: Sequence[Any], source: TaskSource, where: object, *, vect
         parts = split_labels(as_text(values[0], where) or "", source.label_separator)
         names = [name for part in parts if (name := label_text(part))]
     return tuple(sorted(set(names)))
-
-
-def at_column(where: object, column: str) -> object:
-    """The place of a column in a row."""
-    return replace(where.position, column=column) if isinstance(where, Origin) else f"{where}, column {column!r}"
 
 
 def label_text(text: str) -> str:
@@ -374,7 +361,8 @@ def are_vectors(values: Iterable[Any]) -> bool:
     them are answers of people."""
     lists = [labels for value in values if not _are_names(value) and (labels := labels_in(value)) is not None]
     lengths = {len(labels) for labels in lists}
-    return len(lists) > 1 and len(lengths) == 1 and not lengths & {0, 1} and all(map(_is_vector, lists))
+    flags = {str(label) for labels in lists for label in labels} <= {"0", "1", "0.0", "1.0", "False", "True"}
+    return len(lists) > 1 and len(lengths) == 1 and not lengths & {0, 1} and flags
 
 
 def positions_in(value: Any) -> list[str] | None:
@@ -385,10 +373,6 @@ def positions_in(value: Any) -> list[str] | None:
 
 def _are_names(value: Any) -> bool:
     return isinstance(value, list) and any(isinstance(item, str) for item in value)
-
-
-def _is_vector(labels: Sequence[Any]) -> bool:
-    return all(str(label) in ("0", "1", "0.0", "1.0", "False", "True") for label in labels)
 
 
 def split_labels(text: str, separator: str) -> list[str]:
