@@ -31,7 +31,7 @@ class Flags:
     """Flags of `headstart schedule`."""
 
     cron: Annotated[str, typer.Option(help="Cron expression: minute hour day month weekday.")] = "0 3 * * *"
-    every: Annotated[float, typer.Option(help="Interval in seconds, instead of a cron expression.")] = 0
+    every: Annotated[float, typer.Option(min=0, help="Interval in seconds, instead of a cron expression.")] = 0
     timezone: Annotated[str, typer.Option(help="Time zone of the cron expression; this machine's by default.")] = ""
     name: Annotated[str, typer.Option(help="Name of the schedule; others may be served beside it.")] = "scheduled"
     synchronise: Annotated[
@@ -40,7 +40,7 @@ class Flags:
     notify: Annotated[
         bool, typer.Option("--notify", help="Only create the notifications of failed and late runs, and end.")
     ] = False
-    test: Annotated[bool, typer.Option("--test", help="With --notify: send a trial message to every receiver.")] = False
+    test: Annotated[bool, typer.Option("--test", help="Like --notify, with a trial message to every receiver.")] = False
     port: Annotated[int, typer.Option(help="Port of the Prefect server, if it does not run yet.")] = 0
     params: ParamsFile = PARAMS
 
@@ -49,7 +49,7 @@ class Flags:
 def command(options: Flags) -> None:
     """Retrain on a schedule until stopped."""
     file, name = options.params.resolve(), options.name
-    if options.notify:
+    if options.notify or options.test:
         notify.create(file.parent, test=options.test, port=options.port)
         return
     if not file.is_file():
@@ -68,11 +68,17 @@ def command(options: Flags) -> None:
             if receivers := notify.install(running.address, suffix=running.suffix(root)):
                 terminal.say(f"failed and late runs are told by {' and '.join(receivers)}")
             what = "sync" if options.synchronise else "retrain"
-            timed = f"every {options.every:g} s" if options.every else f"cron {options.cron}"
-            terminal.say(f"{name}: {what} {options.params}, {timed}")
+            terminal.say(
+                f"{name}: {what} {options.params}, "
+                + (f"every {options.every:g} s" if options.every else f"cron {options.cron}")
+            )
             folder = re.sub(r"[^A-Za-z0-9_.-]+", "-", root.name)
-            name = f"{name}-{folder}-{digest_text(f'{socket.gethostname()}:{root}')[:6]}"
-            serve(what, name, {"params": str(file)}, times)
+            serve(
+                what,
+                f"{name}-{folder}-{digest_text(f'{socket.gethostname()}:{root}')[:6]}",
+                {"params": str(file)},
+                times,
+            )
         terminal.say("ended; times that pass until it is served again are made up for by one run")
 
 
@@ -134,17 +140,20 @@ def restart(deployment: Any) -> None:
 
     with get_client(sync_client=True) as client:
         # Those that have begun, without those that another run has done for.
-        begun = {"state": {"type": {"not_any_": [StateType.SCHEDULED]}, "name": {"not_any_": [MISSED]}}}
         runs = client.read_flow_runs(
             deployment_filter=DeploymentFilter.model_validate({"id": {"any_": [deployment]}}),
-            flow_run_filter=FlowRunFilter.model_validate(begun),
+            flow_run_filter=FlowRunFilter.model_validate(
+                {"state": {"type": {"not_any_": [StateType.SCHEDULED]}, "name": {"not_any_": [MISSED]}}}
+            ),
         )
         left = [run for run in runs if run.state_type in (StateType.PENDING, StateType.RUNNING, StateType.CANCELLING)]
         for run in left:
             client.set_flow_run_state(run.id, Crashed(message=KILLED), force=True)
         last = max((run for run in runs if run.start_time), key=lambda run: str(run.start_time), default=None)
         state = last.state if last is not None else None
-        ended = state is not None and state.type == StateType.CANCELLED and state.message == SHUTDOWN
-        if left or ended or (state is not None and state.type == StateType.CRASHED):
+        if left or (
+            state is not None
+            and (state.type == StateType.CRASHED or (state.type == StateType.CANCELLED and state.message == SHUTDOWN))
+        ):
             terminal.say("the last run did not end; running once now")
             client.create_flow_run_from_deployment(deployment)

@@ -18,7 +18,7 @@ BUDGETS = {
     "cli": 12_781,
     "cluster": 11_723,
     "core": 8_968,
-    "data": 90_252,
+    "data": 90_250,
     "evaluation": 7_984,
     "flows": 29_056,
     "headstart": 12_397,

@@ -78,11 +78,6 @@ class Column:
         return count >= NUMBERS and len(set(self.strings)) <= count / 5 and not self.holds_sentences
 
     @cached_property
-    def holds_tags(self) -> bool:
-        """Whether texts are tags of words, such as `O B-artist I-artist`."""
-        return holds_tags(self.values)
-
-    @cached_property
     def holds_sentences(self) -> bool:
         """Whether values are texts of three words or more on average."""
         return are_texts(self.strings)

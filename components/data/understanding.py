@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain, pairwise
+from operator import contains
 from typing import Any, Final
 
 import numpy as np
@@ -98,8 +99,8 @@ def understand(
     """
     columns = Columns(table)
     keys = _keys(table, columns, text, label, kind or table.kind)
-    used = {value for value in keys.values() if isinstance(value, str)} | {*keys.get("labels", [])}
-    others, labelled = columns.without(used), bool({"label", "score"} & keys.keys())
+    used = {*chain(*([value] if isinstance(value, str) else value for value in keys.values()))}
+    others, labelled = columns.without(used), {"label", "score"} & keys.keys()
     texts = [each.name for each in others if not (labelled and 0 < each.few <= NUMBERS) and each.holds_sentences]
     labels = [each.name for each in others if labelled and each.few and each.name not in texts]
     reasons = _in_words(columns, keys, texts, labels)
@@ -115,8 +116,7 @@ def text_columns(table: Rows, *, like: Sequence[str] = ()) -> list[str]:
     Raises:
         DataError: no column holds text.
     """
-    named = [name for name in like if name in table.columns]
-    return named if named and len(named) == len(like) else _texts(Columns(table), None)
+    return [*like] if like and {*like} <= table.columns.keys() else _texts(Columns(table), None)
 
 
 def _keys(table: Rows, columns: Columns, text: Sequence[str], label: str | None, kind: str | None) -> dict[str, Any]:
@@ -132,8 +132,16 @@ def _keys(table: Rows, columns: Columns, text: Sequence[str], label: str | None,
     for name in [*text, *([label] if label else [])]:
         if name not in columns:
             raise DataError(f"no column {name!r}; the columns are {listed(columns)}")
-    if {"question", "context", "answers"} <= lowered.keys() and may_hold("answers"):
-        return {"kind": "questions"} | {key: lowered[key] for key in ("question", "context", "answers")}
+    asked = columns.called(("question", "context", "answers", "answer"))[:3]
+    if (
+        len(asked) == 3
+        and {"question", "context"} <= lowered.keys()
+        and may_hold("answers")
+        # A column `answer` has spans of the contexts; otherwise it is a label, such as yes and no.
+        and ("answers" in lowered or all(map(contains, asked[1].cells, asked[2].cells)))
+    ):
+        names = [column.name for column in asked]
+        return {"kind": "questions"} | dict(zip(("question", "context", "answers"), names, strict=True))
     named = [*(columns[name] for name in text[:1]), *columns.called(WORDS)]
     words = next((column.name for column in named if column.all_are(list)), None)
     if words is not None and may_hold("tags"):
@@ -184,7 +192,7 @@ def _kind_of(column: Column, *, two: bool) -> tuple[str, str | None]:
         DataError: the values are lists of tags that a table has as text.
     """
     values = column.values
-    if not two and column.holds_tags:
+    if not two and holds_tags(values):
         return "tagging", None
     written = [labels_in(value) for value in values if isinstance(value, str)]
     if written and all(written) and holds_tags([str(tag) for tags in written for tag in tags or ()]):
@@ -251,8 +259,7 @@ def _is_position(values: Sequence[Any]) -> bool:
 
 def _in_words(columns: Columns, keys: Mapping[str, Any], texts: Sequence[str], labels: Sequence[str]) -> list[str]:
     """The columns that are used, alternatives to them, and labels that become one class, in words."""
-    roles = ("text", "first", "second", "label", "score")
-    used = [f"{keys[role]!r} is the {role}" for role in roles if role in keys]
+    used = [f"{keys[role]!r} is the {role}" for role in ("text", "first", "second", "label", "score") if role in keys]
     if "labels" in keys:
         used.append(f"{', '.join(map(repr, keys['labels']))} are columns of labels")
         flags = zip(*(columns[name].values for name in keys["labels"]), strict=True)
@@ -266,8 +273,11 @@ def _in_words(columns: Columns, keys: Mapping[str, Any], texts: Sequence[str], l
     both = ",".join([keys.get("text", ""), *texts[:1]])
     single = "text" in keys and "labels" not in keys and not has(keys["kind"], "labels")
     pair = f"; --text {shlex.quote(both)} reads both" if single and both.count(",") == 1 else ""
-    more = [(texts, f"the text (--text{pair})"), (labels, "the label (--label)")]
-    said = (f"; {', '.join(map(repr, names[:5]))} may also be {what}" for names, what in more if names)
+    said = (
+        f"; {', '.join(map(repr, names[:5]))} may also be {what}"
+        for names, what in ((texts, f"the text (--text{pair})"), (labels, "the label (--label)"))
+        if names
+    )
     lines = [f"column {', '.join(used)}{''.join(said)}"]
     for name, column in columns.items():
         splits = {str(value).strip().casefold() for value in column.values}
@@ -294,10 +304,9 @@ def _tagged(words: str, tags: Column) -> dict[str, Any]:
 
 def _tagging(columns: Columns, text: Sequence[str], label: str | None) -> dict[str, Any]:
     """Words and tags in texts, separated by spaces."""
-    tags = label or next((name for name, column in columns.items() if column.holds_tags), None)
+    tags = label or next((name for name, column in columns.items() if holds_tags(column.values)), None)
     if tags is None:
-        what = f"no column holds tags (columns: {columns.in_words()})"
-        raise DataError(what, key="label", do="name them with {key}")
+        raise DataError(f"no column holds tags (columns: {columns.in_words()})", key="label", do="name them with {key}")
     if not any(" " in value.strip() for value in columns[tags].strings):
         raise DataError(
             f"column {tags!r} has the tag of one word a row; write one sentence a row, or CoNLL: a word and its tag a "

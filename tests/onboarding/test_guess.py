@@ -129,9 +129,10 @@ NUMBERS = range(99)
             table(1, words=[["a", "b"]], tags=[["DET", "NOUN"]]),
             {"kind": "tagging", "words": "words", "tags": "tags", "scheme": "none"},
         ),
+        # A column `answer` has spans of the contexts; otherwise it is a label.
         (
-            table(1, question="q", context="c", answers=[{}]),
-            {"kind": "questions", "question": "question", "context": "context", "answers": "answers"},
+            table(9, question="q", context="c {}", answer="{}"),
+            {"kind": "questions", "question": "question", "context": "context", "answers": "answer"},
         ),
         (
             table(1, question="q", choices=[["a", "b"]], answer="B"),

@@ -6,10 +6,10 @@ file imports nothing of the package, so that the process starts fast."""
 import json
 import resource
 import sys
-from datetime import date, datetime, time, timedelta
+from datetime import datetime, time
 from typing import Any
 
-from python_calamine import CalamineError, CalamineWorkbook
+from python_calamine import CalamineError, CalamineWorkbook, SheetVisibleEnum
 
 
 def text_of(cell: Any) -> str:
@@ -17,23 +17,24 @@ def text_of(cell: Any) -> str:
     if isinstance(cell, float) and cell.is_integer():
         return str(int(cell))
     if isinstance(cell, datetime) and cell.time() == time():
-        return cell.date().isoformat()
-    if isinstance(cell, datetime | date | time):
-        return cell.isoformat(" ") if isinstance(cell, datetime) else cell.isoformat()
-    return str(cell) if isinstance(cell, bool | int | float | timedelta) else cell
+        return str(cell.date())
+    return str(cell)
 
 
 def main(path: str, megabytes: int, wanted: str | None = None) -> dict[str, Any]:
-    """The names of the sheets; with `wanted`, also the name, cells and merged ranges of that sheet, or of all sheets
-    for an empty name, except empty ones."""
+    """The names of the sheets, hidden ones last; with `wanted`, also the name, cells and merged ranges of that sheet,
+    or of all sheets for an empty name, except empty ones."""
     resource.setrlimit(resource.RLIMIT_AS, (megabytes << 20, megabytes << 20))
     try:
         workbook = CalamineWorkbook.from_path(path)
-        names = list(workbook.sheet_names)
+        names = [
+            each.name
+            for each in sorted(workbook.sheets_metadata, key=lambda each: each.visible != SheetVisibleEnum.Visible)
+        ]
         sheets = []
-        for name in [wanted] if wanted else [] if wanted is None else names:
-            if name not in names:
-                break
+        for name in names:
+            if wanted not in ("", name):
+                continue
             sheet = workbook.get_sheet_by_name(name)
             cells = [[text_of(cell) for cell in row] for row in sheet.to_python(skip_empty_area=False)]
             if any(any(row) for row in cells):

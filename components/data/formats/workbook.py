@@ -66,7 +66,8 @@ def _cells(path: Path, *sheet: str) -> dict[str, Any]:
     read: dict[str, Any] = json.loads(done.stdout)
     if "error" in read:
         raise DataError(
-            f"{path}: cannot be read as a workbook ({read['error']}); remove a password, or save it as csv (UTF-8)"
+            f"{path}: cannot be read as a workbook ({read['error']}); remove a password, unpack an archive, "
+            "or save it as csv (UTF-8)"
         )
     return read
 

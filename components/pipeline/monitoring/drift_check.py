@@ -12,7 +12,7 @@ from components.core.errors import ConfigError, DataError, RegistryError, neares
 from components.data.formats.rows import open_rows
 from components.data.tasks.data import Fields, spaced
 from components.data.tasks.kinds import find_kind
-from components.learners.prediction import parsed_rows
+from components.learners.prediction import columns_of_data, parsed_rows
 from components.registry.champion import find_champion, load_version
 from components.registry.drift.comparison import ERROR, FALSE_ALARMS, LEAST_EFFECT, ROWS, Comparison, compare, lacking
 from components.registry.drift.measurements import Measured, find_reference, measure, record_reference
@@ -39,19 +39,18 @@ def check_traffic(params: Params, task: str) -> Comparison:
     """
     registry = connect(with_models(params.registry))
     version = find_champion(registry, task)
-    since = time.time() - WINDOW_DAYS * 86400
-    new = read_traffic(traffic_folder(), task=task, digest=version.digest, since=since)
+    new = read_traffic(traffic_folder(), task=task, digest=version.digest, since=time.time() - WINDOW_DAYS * 86400)
     source = f"{version.label}, served traffic of the last {WINDOW_DAYS} days"
     if few := lacking(new, "rows"):  # before a reference is needed
         return Comparison(source, len(new), 0, too_few=few)
     return compare(_reference(registry, version, params, task), new, source=source)
 
 
-def check_file(params: Params, task: str, file: Path, *, columns: Mapping[str, str] | None = None) -> Comparison:
+def check_file(params: Params, task: str, file: Path, *, columns: Mapping[str, str] = {}) -> Comparison:
     """Compare the rows of a file with the training data of a task's champion, which predicts them.
 
     Args:
-        columns: input of the task -> column of the file, if the names differ.
+        columns: input of the task -> column of the file; those of the labelled data by default.
 
     Raises:
         DataError: the file is missing, damaged or of an unknown format, or lacks a column.
@@ -61,9 +60,11 @@ def check_file(params: Params, task: str, file: Path, *, columns: Mapping[str, s
     registry = connect(with_models(params.registry))
     version = find_champion(registry, task)
     classifier = load_version(registry, version)
+    if task in params.data.tasks:
+        columns = {**columns_of_data(file, kind=classifier.kind, source=params.data.tasks[task]), **columns}
     rows = read_inputs(file, kind=classifier.kind, columns=columns)
-    chosen = [rows[index] for index in spaced(len(rows), ROWS)]
-    new = replace(measure(classifier, chosen)[1], texts=tuple(map("\n".join, chosen)))
+    rows = [rows[index] for index in spaced(len(rows), ROWS)]
+    new = replace(measure(classifier, rows)[1], texts=tuple(map("\n".join, rows)))
     return compare(_reference(registry, version, params, task), new, source=f"{version.label}, {file}")
 
 
@@ -79,7 +80,7 @@ def _reference(registry: Registry, version: Version, params: Params, task: str) 
     return record_reference(registry, version, load_version(registry, version), examples=examples)
 
 
-def read_inputs(file: Path, *, kind: str, columns: Mapping[str, str] | None = None) -> list[Fields]:
+def read_inputs(file: Path, *, kind: str, columns: Mapping[str, str] = {}) -> list[Fields]:
     """The inputs of a file's rows as `headstart predict` reads them; those that it rejects or that lack a part of the
     input are left out.
 
@@ -88,22 +89,21 @@ def read_inputs(file: Path, *, kind: str, columns: Mapping[str, str] | None = No
         ConfigError: `columns` names an input that the task does not have.
     """
     task_io = find_kind(kind).io
-    if unknown := sorted(set(columns or {}) - set(task_io.inputs)):
-        raise ConfigError(f"the task has no input {unknown[0]!r}{nearest(unknown[0], task_io.inputs)}")
-    names = {name: name for name in task_io.inputs} | dict(columns or {})
+    for name in columns:
+        if name not in task_io.inputs:
+            raise ConfigError(f"the task has no input {name!r}{nearest(name, task_io.inputs)}")
     options: dict[str, Any] = {"rejected": lambda error, row: None}
-    parsed = parsed_rows(str(file), open_rows(file, **options), task_io, names, **options)
-    if rows := [fields for _, fields in parsed if fields is not None]:
+    parsed = parsed_rows(str(file), open_rows(file, **options), task_io, columns, **options)
+    if rows := [fields for _, fields in parsed if fields]:
         return rows
-    raise DataError(f"{file}: no row has the task's input ({', '.join(names.values())})")
+    raise DataError(f"{file}: no row has the task's input ({', '.join(task_io.inputs)})")
 
 
 def publish(result: Comparison, *, out: Path, name: str) -> None:
     """Keep the result for the report and the summary of the next run."""
     time_of_check = datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC")
     tables = [Table(COLUMNS, cells(result))] if result.features else []
-    lead = [f"{result.sentence} ({time_of_check})."]
-    chapter = Chapter(f"Drift: {name}", lead, list(notes(result)), tables)
+    chapter = Chapter(f"Drift: {name}", [f"{result.sentence} ({time_of_check})."], list(notes(result)), tables)
     # Texts of users are printed, but not kept in a report that others may see.
     numbers = json.loads(json.dumps(result.as_dict() | {"time": time_of_check, "examples": []}))
     findings.write(out, f"{PREFIX}{name}", Findings(chapter, numbers), options={}, inputs={})
