@@ -39,9 +39,13 @@ def load(source: str | Path, *, task: str | None = None, params: str | Path = "p
             return _of_run(folder)
         if (folder / CHOSEN / MANIFEST).is_file():
             return Model(folder / CHOSEN)  # the working folder of a fit
-        return _of_run(_best_of_run(folder, task))
+        # A task may have the name of another folder, such as `data`.
+        if (folder / "finetuned").is_dir() or not path_of("params", params).is_file():
+            return _of_run(_best_of_run(folder, task))
     if folder.is_absolute() or str(source).startswith("."):
-        raise ArtifactError(f"{folder}: does not exist; name a folder, or a task whose champion is registered")
+        raise ArtifactError(
+            f"{folder}: is no folder of a model or run; name one, or a task whose champion is registered"
+        )
     return _registered(str(source), path_of("params", params))
 
 

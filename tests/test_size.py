@@ -15,29 +15,29 @@ F_STRING = (getattr(tokenize, "FSTRING_START", -1), getattr(tokenize, "FSTRING_E
 #: Package -> largest number of tokens. Lower it in the commit that makes the package smaller.
 BUDGETS = {
     "builtin_data": 5_293,
-    "cli": 12_781,
+    "cli": 12_815,
     "cluster": 11_723,
     "core": 8_968,
-    "data": 90_250,
+    "data": 90_355,
     "evaluation": 7_984,
-    "flows": 29_056,
-    "headstart": 12_397,
+    "flows": 29_052,
+    "headstart": 12_491,
     "interchange": 22_657,
     "labelling": 10_156,
-    "learners": 63_884,
+    "learners": 63_984,
     "models": 44_355,
-    "pages": 12_609,
-    "pipeline": 29_312,
-    "registry": 35_559,
+    "pages": 12_604,
+    "pipeline": 29_311,
+    "registry": 35_551,
     "reporting": 6_389,
-    "serving": 17_866,
-    "settings": 16_221,
+    "serving": 17_897,
+    "settings": 16_220,
     "studies": 18_283,
     "tokenization": 23_096,
     "training": 31_165,
 }
 #: Largest number of tokens of the tests.
-TESTS = 476_799
+TESTS = 476_776
 
 
 def tokens(text: str) -> int:
