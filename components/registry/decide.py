@@ -164,7 +164,8 @@ def compare(
     before, after = (float(scoring.scores(rows.sum(0))[metric]) for rows in (other, candidate))
     without = [left_out(rows, clusters, scoring.scores)[metric] for rows in (other, candidate)]
     sizes = sizes_of(clusters, other.shape[0])
-    return Gain(after, before, sampling_variance(without[1] - without[0], sizes), len(sizes))
+    sampling = sampling_variance(without[1] - without[0], sizes, difference=after - before)
+    return Gain(after, before, sampling, len(sizes))
 
 
 def detectable(sampling: Variance, error: float) -> float:
