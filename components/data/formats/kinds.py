@@ -38,6 +38,7 @@ _MAGIC: Final = {
     b"\x28\xb5\x2f\xfd": "compressed with zstd; name it .zst",
     b"\x1f\x8b": "compressed with gzip; name it .gz",
     b"BZh": "compressed with bzip2; unpack it first",
+    b"\xfd7zXZ": "compressed with xz; unpack it first",
     b"7z\xbc\xaf": "a 7z archive; unpack it first",
     b"Rar!": "a RAR archive; unpack it first",
 }
