@@ -6,6 +6,7 @@ from components.core.artifacts import MANIFEST, json_of, read_json, read_manifes
 from components.core.errors import ArtifactError, extras, nearest
 from components.learners.prediction import input_columns
 from components.registry.explain import CLASSIFIER, FROZEN_CLASSIFIER, results_of
+from components.settings.loading import load_params
 from components.settings.systems import System
 from headstart.fitting import CHOSEN, candidates_of
 from headstart.model import KIND, Model
@@ -40,12 +41,11 @@ def load(source: str | Path, *, task: str | None = None, params: str | Path = "p
         if (folder / CHOSEN / MANIFEST).is_file():
             return Model(folder / CHOSEN)  # the working folder of a fit
         # A task may have the name of another folder, such as `data`.
-        if (folder / "finetuned").is_dir() or not path_of("params", params).is_file():
+        settings, name = path_of("params", params), str(source).partition("/")[0]
+        if (folder / "finetuned").is_dir() or not settings.is_file() or name not in load_params(settings).data.tasks:
             return _of_run(_best_of_run(folder, task))
     if folder.is_absolute() or str(source).startswith("."):
-        raise ArtifactError(
-            f"{folder}: is no folder of a model or run; name one, or a task whose champion is registered"
-        )
+        raise ArtifactError(f"{folder}: does not exist; name a folder, or a task whose champion is registered")
     return _registered(str(source), path_of("params", params))
 
 
@@ -90,7 +90,6 @@ def _best_of_run(run: Path, task: str | None) -> Path:
 
 def _registered(name: str, params: Path) -> Model:
     from components.registry.champion import fetched_champion
-    from components.settings.loading import load_params
 
     settings = load_params(params)
     task, _, number = name.partition("/")

@@ -121,7 +121,7 @@ EXTRAS = {
     "server": ("fastapi", "starlette", "uvicorn", "httptools", "uvloop", "prometheus_client"),
     "pipeline": (
         *("prefect", "dvc", "dvc_data", "ray", "mlflow", "boto3", "botocore", "sqlalchemy"),
-        *("networkx", "grandalf", "tzlocal", "sacrebleu", "psutil", "httpx"),
+        *("networkx", "grandalf", "tzlocal", "sacrebleu", "psutil", "humanize", "httpx"),
     ),
     "onnx": ("onnx", "onnxscript", "onnxruntime"),
 }

@@ -138,7 +138,14 @@ def _keys(table: Rows, columns: Columns, text: Sequence[str], label: str | None,
         and {"question", "context"} <= lowered.keys()
         and may_hold("answers")
         # A column `answer` has spans of the contexts; otherwise it is a label, such as yes and no.
-        and ("answers" in lowered or all(map(contains, asked[1].cells, asked[2].cells)))
+        and (
+            "answers" in lowered
+            or (
+                not (text or label or columns.called(("label", "score")))
+                and 2 * len(asked[2].different) >= len(asked[2].strings)
+                and all(map(contains, asked[1].cells, asked[2].cells))
+            )
+        )
     ):
         names = [column.name for column in asked]
         return {"kind": "questions"} | dict(zip(("question", "context", "answers"), names, strict=True))

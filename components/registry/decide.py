@@ -13,7 +13,7 @@ the alias. Both systems are artifacts: the only variance of the gain is that bet
 | champion has no predictions                                          | inconclusive |
 | the candidate's score is not finite                                  | reject       |
 | the champion's score is not finite                                   | inconclusive |
-| fewer than five rows or clusters, or one cluster holds most rows     | inconclusive |
+| fewer rows or clusters than a sign test needs, or one holds most rows | inconclusive |
 | upper bound of the gain does not exceed the threshold                | reject       |
 | a slice loses more than allowed, beyond chance                       | reject       |
 | mode latency: the candidate is not significantly faster              | reject       |
@@ -164,8 +164,7 @@ def compare(
     before, after = (float(scoring.scores(rows.sum(0))[metric]) for rows in (other, candidate))
     without = [left_out(rows, clusters, scoring.scores)[metric] for rows in (other, candidate)]
     sizes = sizes_of(clusters, other.shape[0])
-    sampling = sampling_variance(without[1] - without[0], sizes, difference=after - before)
-    return Gain(after, before, sampling, len(sizes))
+    return Gain(after, before, sampling_variance(without[1] - without[0], sizes), len(sizes))
 
 
 def detectable(sampling: Variance, error: float) -> float:
@@ -431,7 +430,7 @@ def decide(
         units="rows" if clusters is None else "clusters",
         count=gain.units,
     )
-    if few := _too_few(rows, clusters):
+    if few := _too_few(rows, clusters, rule.error_of(test_uses, budget)):
         return replace(decision, reasons=(few, decision.figures))
     assert decision.alpha is not None
     changes = slice_changes(rows, theirs, ours, rule, metric, decision.alpha)
@@ -537,16 +536,18 @@ def _few(change: SliceChange, units: str | None) -> str:
     return needs + (", or set data.tasks.<name>.group to null if rows are independent" if units == "clusters" else "")
 
 
-def _too_few(rows: TestRows, clusters: Ints | None) -> str:
-    """Why the variance between rows or clusters cannot be estimated, or an empty string."""
+def _too_few(rows: TestRows, clusters: Ints | None, error: float) -> str:
+    """Why the variance between rows or clusters cannot be estimated, or why even a gain in each of them would be shown
+    by no sign test of this error; or an empty string."""
+    least = max(MIN_GROUPS, math.ceil(-math.log2(error)))
     if clusters is None:
-        if len(rows) >= MIN_GROUPS:
+        if len(rows) >= least:
             return ""
-        return f"there are {len(rows)} test row(s), and the variance between rows needs {MIN_GROUPS}: label more rows"
+        return f"there are {len(rows)} test row(s), and the variance between rows needs {least}: label more rows"
     sizes = np.bincount(clusters)
-    if len(sizes) < MIN_GROUPS:
+    if len(sizes) < least:
         return (
-            f"the test rows come from {len(sizes)} cluster(s), and the variance between clusters needs {MIN_GROUPS}: "
+            f"the test rows come from {len(sizes)} cluster(s), and the variance between clusters needs {least}: "
             "label rows of further clusters, or set data.tasks.<name>.group to null if rows are independent"
         )
     if sizes.sum() ** 2 < 2 * (sizes.astype(np.float64) ** 2).sum():

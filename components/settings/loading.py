@@ -313,12 +313,12 @@ def _check(node: yaml.Node, loader: yaml.SafeLoader, left: Iterator[int], depth:
                 what = str(loader.construct_object(node))[:0]
     if what:
         raise yaml.MarkedYAMLError(what, node.start_mark)
-    names: list[Any] = []
+    names: set[str] = set()
     for each in node.value if isinstance(node, yaml.CollectionNode) else ():
         key, *values = each if isinstance(each, tuple) else (each,)
-        if values and key.value in names:
+        if values and str(key.value) in names:
             raise yaml.MarkedYAMLError(f"key {key.value!r:.60} occurs twice", key.start_mark)
-        names.append(key.value)
+        names.add(str(key.value))
         for inner in (key, *values):
             _check(inner, loader, left, depth + 1)
 

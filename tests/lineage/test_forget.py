@@ -72,7 +72,7 @@ def test_a_document_is_traced_and_removed_from_everything(project, tmp_path_fact
     plan = make_plan(params, wanted)
     lines = list(plan_lines(plan))
     assert "- labelled.csv" in lines and "- artifacts/tokens/domain-wordpiece" in lines
-    assert {item.what for item in plan.search.objects} == {"text", "derived", "keys"}
+    assert {item.what for item in plan.search.objects} == {"text", "tokens", "keys", "derived"}
     assert project.holders(WORDS) == before and not (root / RECORDS).exists()
 
     path = forget(params, plan, wanted, reason="request 7")

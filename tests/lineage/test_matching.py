@@ -140,7 +140,7 @@ def rows_in(path):
 
 SHORT = {
     "a.csv": ('text,n\n"on, lamp",1\nlamp on you go,2\n', ["lamp on you go"]),
-    "trec": ("a:b on lamp\na:b on\n" * 9, ["on"] * 9),
+    "trec": ("a:b on lamp\na:c on\nd:e on\n" * 9, ["on"] * 18),
 }
 
 

@@ -54,11 +54,11 @@ def test_few_clusters_are_inconclusive():
     decision = decided(better, champion, rows=replace(TEST, clusters=item))
     assert decision.verdict == "inconclusive"
     assert decision.reasons[0].startswith("one cluster holds 391 of 400 test rows")
-    five = np.append(np.arange(ROWS - 1) % 4, 4)
-    assert decided(better, champion, rows=replace(TEST, clusters=five)).verdict == "promote"
+    six = np.append(np.arange(ROWS - 1) % 5, 5)
+    assert decided(better, champion, rows=replace(TEST, clusters=six)).verdict == "promote"
 
 
-@pytest.mark.parametrize("count", [1, 2, 4])
+@pytest.mark.parametrize("count", [1, 2, 5])
 def test_few_rows_are_inconclusive(count):
     """All rows agree that the candidate is better, so that the estimate of the variance is 0."""
     labels = LABELS[:count]
@@ -68,7 +68,7 @@ def test_few_rows_are_inconclusive(count):
     decision = decided(*pair, rows=rows)
     assert (decision.verdict, decision.gain, decision.low) == ("inconclusive", 1.0, None)
     assert decision.reasons[0] == (
-        f"there are {count} test row(s), and the variance between rows needs 5: label more rows"
+        f"there are {count} test row(s), and the variance between rows needs 6: label more rows"
     )
 
 

@@ -199,7 +199,7 @@ def _sentences(texts: Sequence[str], *, spans: bool = False) -> str | None:
     if spans and not (blank and are_tags(last)):
         return None
     # Texts may have equally many words, too. They repeat no tags, or stand alone between empty lines.
-    if (most < 10 and not are_labels(last)) or not any(
+    if (most < 10 and not are_labels(last) and any(tag != tag.upper() for tag in last)) or not any(
         before and after for before, after in pairwise(map(str.strip, texts))
     ):
         return None

@@ -9,7 +9,7 @@ function, and the next row follows.
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from itertools import chain
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
@@ -50,9 +50,9 @@ def form_of_texts(path: Path, names: Collection[str] | None = None, labels: Coll
     many commas, or begin with equal words.
 
     Args:
-        names: inputs of the task and their columns. A file to be predicted is a table with one of them, or with a usual
-            column. None: it may have labels, and what tells them from texts counts.
-        labels: of the task, with which all lines of a file to be predicted may begin.
+        names: inputs of the task and their columns. A file to be predicted is a table with one of them, or with a
+            usual column. None: it may have labels, and what tells them from texts counts.
+        labels: of the task, which may be a column of a file to be predicted, or begin its lines.
 
     Raises:
         DataError: the file does not exist, or is no text.
@@ -62,13 +62,16 @@ def form_of_texts(path: Path, names: Collection[str] | None = None, labels: Coll
     form = form_of(path)
     with suppress(DataError):
         table = open_rows(path, form=form)
+        rows = [row for _, row in islice(table.rows, 200)]
         usual = table.header and not USUAL.isdisjoint(map(str.casefold, table.names))
+        labelled = bool(labels) and any(all(row.get(name) in labels for row in rows) for name in table.names)
         if names is None:
             known = usual or form not in ("csv", "json")
-        elif form == "label-first" and not next(table.lines())[1].startswith(FASTTEXT):
-            known = all(row["label"] in labels for _, row in table.rows)
+        elif form == "label-first":
+            known = labelled or next(table.lines())[1].startswith(FASTTEXT)
         else:
-            known = (usual and is_table(form)) or not {*names}.isdisjoint(table.names)
+            known = labelled or (usual and is_table(form)) or not {*names}.isdisjoint(table.names)
+            known = known or form in ("json", "jsonl")
         return "" if known and form != "texts" else "texts"
     return "texts"
 

@@ -32,8 +32,7 @@ variance of their mean is 1 + K / (K - 1) times the one of as many independent t
 equation 9).
 
 A score of which no unit differs has no variance by chance; its bound is the exact one of a share, and that of a
-difference excludes 0 where a sign test does. In a promotion, a difference has at least the variance, and its degrees of
-freedom, of as many equal clusters and one with the opposite difference: at an error of 0.025, eight exclude 0.
+difference excludes 0 where a sign test does.
 
 Disjoint intervals imply a difference between two systems, but not conversely; differences therefore have intervals of
 their own, paired by seed (the same training labels) and by test row.
@@ -126,7 +125,7 @@ def interval(
     if folds:
         sampling = replace(sampling, value=sampling.value * (1 + folds / (folds - 1)))
     half = half_width([between, sampling], error)
-    if not half and sizes is not None:
+    if half <= 1e-9 * abs(mean) and sizes is not None:
         width = within[1] - within[0]
         half = (width if math.isfinite(width) else 2 * abs(mean)) * exact_bound(
             float(sizes.sum() ** 2 / (sizes**2).sum()), error
@@ -225,12 +224,11 @@ def spearman_without(statistics: sparse.csr_array, clusters: NDArray[np.int64]) 
     return np.concatenate(parts)
 
 
-def sampling_variance(without: Floats, sizes: Floats, *, difference: float = 0.0) -> Variance:
+def sampling_variance(without: Floats, sizes: Floats) -> Variance:
     """Variance of an estimate between samples of clusters, from the (G,) estimates without each cluster of `sizes`
-    rows. `difference`: the estimate, if it is one of two systems."""
+    rows."""
     value, freedom = jackknife(without, sizes)
-    least = Variance((2 * difference / (len(sizes) + 1)) ** 2, 2.0)
-    return max(Variance(float(value), float(freedom)), least, key=lambda variance: variance.value)
+    return Variance(float(value), float(freedom))
 
 
 def jackknife(without: Floats, sizes: Floats) -> tuple[Floats, Floats]:

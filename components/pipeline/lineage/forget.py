@@ -168,6 +168,11 @@ def _elsewhere(params: Params, plan: Plan, tracked: set[Path]) -> Iterator[str]:
         yield f"MLflow at {masked(where)}: delete the tainted versions, and files of runs that quote a text"
     elif plan.search.learners:
         yield "files of the tainted versions: delete the versions in MLflow once a clean model replaces them"
+    if plan.search.learners:
+        yield (
+            "vocabularies and adapted encoders of earlier versions in DVC's cache, whose runs DVC does not record: "
+            "`dvc gc --workspace` removes what dvc.lock does not name"
+        )
     changed = [*plan.search.raw, *plan.side, *plan.fixed]
     if not tracked.isdisjoint(changed):
         yield "earlier commits of git: rewrite the history (git filter-repo), and ask for it in every clone"

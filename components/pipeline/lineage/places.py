@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 
@@ -21,13 +22,15 @@ from components.data.matching import Texts, file_holds
 from components.data.removed import STATE
 from components.settings.params import Params
 
+_SHARD = re.compile(r"(?:train|heldout)-[0-9a-f]{16}\.parquet")
 _KEYS = re.compile(rf"keys-[0-9a-f]{{16}}\.parquet|{re.escape(DROPPED)}")
 #: Folders without data of the project.
 SKIPPED = {".git", ".venv", "__pycache__", ".mypy_cache", ".pytest_cache", ".ruff_cache", ".hypothesis", "node_modules"}
-#: Output folders below the run's folder without texts. In DVC's cache they are recognised by what they were made from.
-ENCODED = ("tokenizer", "tokens", "task-tokens", "encoder", "distilled", "finetuned", "together")
+#: Output folders below the run's folder that keep what was learned: in DVC's cache it is recognised by what it was made
+#: from, not by its content.
+LEARNED = ("tokenizer", "encoder", "distilled", "finetuned", "together")
 #: Output folders whose content is made from documents: they are removed as a whole and made again by a retraining.
-DERIVED = ("domain-texts", "judged", "corpus", "examples", "unlabelled", *ENCODED)
+DERIVED = ("domain-texts", "judged", "corpus", "examples", "tokens", "task-tokens", "unlabelled", *LEARNED)
 
 
 def walk(root: Path, *, without: tuple[Path, ...] = ()) -> Iterator[Path]:
@@ -88,8 +91,8 @@ def output_of(path: Path, params: Params) -> Path | None:
 
 @dataclass(frozen=True)
 class Item:
-    """A file of DVC's cache, its name there, and why it is affected: `text`, `keys` (digests and ids of documents)
-    or `derived` (tokens, vocabulary and weights that were made from them)."""
+    """A file of DVC's cache, its name there, and why it is affected: `text`, `tokens`, `keys` (digests and ids of
+    documents) or `derived` (vocabularies and weights that were made from them)."""
 
     path: Path
     md5: str
@@ -127,26 +130,37 @@ class Cache:
             return {}
 
     def affected(self, texts: Texts) -> list[Item]:
-        """The objects that hold one of the texts, or digests and ids of the documents of its corpus."""
+        """The objects that hold one of the texts, its tokens, or digests and ids of the documents of its corpus."""
         objects = self.objects()
         held = {md5 for md5, path in objects.items() if holds(path, texts)}
-        why = dict.fromkeys(sorted(held), "text")
-        for listing in self.folders().values():
-            if held.intersection(listing.values()):
+        listings = [(listing, self._facts(listing)) for listing in self.folders().values()]
+        why = dict.fromkeys(held, "text")
+        shards, origins = set[str](), set[str]()  # stems of shards with a document, digests of splits with a row
+        for listing, facts in listings:
+            if names := {name for name, md5 in listing.items() if md5 in held}:
+                shards |= {Path(name).stem for name in names if _SHARD.fullmatch(name)}
                 why = {md5: "keys" for name, md5 in listing.items() if _KEYS.fullmatch(name)} | why
-        return [Item(objects[md5], md5, what) for md5, what in why.items() if md5 in objects]
+                digests = facts.get("digests") or {}
+                origins |= {digest for split, digest in digests.items() if f"{split}.parquet" in names}
+        for listing, facts in listings:
+            of_rows = origins.intersection(map(str, (facts.get("origins") or {}).values()))
+            arrows = [name for name in listing if Path(name).suffix == ".arrow"]
+            why = {listing[name]: "tokens" for name in arrows if of_rows or Path(name).stem in shards} | why
+        items = [Item(objects[md5], md5, what) for md5, what in why.items() if md5 in objects]
+        # Those with the text last: tokens and keys are found by them, also after an interruption.
+        return sorted(items, key=lambda item: (item.what == "text", item.md5))
 
     def derived(self, changed: Sequence[Path], items: Sequence[Item]) -> tuple[list[Path], list[Item]]:
         """What stages have made from changed files or affected objects, directly or by way of other outputs: the
-        outputs of the workspace (`DERIVED`), and the objects of those without texts (`ENCODED`) in every run that a
-        lock or the run cache records. What a run without the documents has made, too, stays in the cache.
+        outputs of the workspace (`DERIVED`), and the objects of what was learned (`LEARNED`) in every run that a lock
+        or the run cache records. What a folder has that no such run has made, too, stays in the cache.
         """
         objects, folders = self.objects(), self.folders()
         # A file is named by its MD5, and one of the workspace by its path, too.
         recorded = [(stage, ["md5", "path"]) for lock in locks(Path()) for stage in lock.values()]
         recorded += [(read_yaml(path) or {}, ["md5"]) for path in self.path.glob("runs/*/*/*")]
         runs = [
-            [{str(each.get(key)) for each in run.get(part, []) for key in keys} for part in ("deps", "outs")]
+            [{each[key] for each in run.get(part, []) for key in keys if key in each} for part in ("deps", "outs")]
             for run, keys in recorded
         ]
         paths = {name: Path(name).resolve() for name in set[str]().union(*chain(*runs))}
@@ -162,14 +176,22 @@ class Cache:
             made -= clean
         outputs = [path for name, path in paths.items() if name in made and {*Path(name).parts} & {*DERIVED}]
         written = [each for run, _ in recorded for each in run.get("outs", [])]
-        made &= {each["md5"] for each in written if {*Path(each["path"]).parts} & {*ENCODED}}
+        made &= {each.get("md5") for each in written if {*Path(each["path"]).parts} & {*LEARNED}}
         removed, kept = (
-            {file for name in of for file in folders.get(name, {"": name}).values()} for of in (made, clean)
+            {file for name in of for file in folders.get(name, {"": name}).values()}
+            for of in (made, clean | (folders.keys() - made))
         )
         removed -= kept.union(item.md5 for item in items)
         return [path for path in outputs if path.exists()], [
             Item(path, md5, "derived") for md5, path in objects.items() if md5 in removed
         ]
+
+    def _facts(self, listing: dict[str, str]) -> dict[str, Any]:
+        """The facts of the manifest of a folder; empty if the cache does not hold it."""
+        try:
+            return dict(json.loads(self.object(listing[MANIFEST]).read_text())["facts"])
+        except (OSError, ValueError, KeyError, TypeError):
+            return {}
 
 
 def remotes() -> dict[str, str]:
