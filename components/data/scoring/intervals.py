@@ -31,8 +31,7 @@ Cross-validation: the models of K folds share training rows, and another sample 
 variance of their mean is 1 + K / (K - 1) times the one of as many independent test rows (Nadeau and Bengio 2003,
 equation 9).
 
-A score of which no unit differs has no variance by chance; its bound is the exact one of a share, and that of a
-difference excludes 0 where a sign test does.
+A score of which no unit differs has no variance by chance; its bound is the exact one of a share.
 
 Disjoint intervals imply a difference between two systems, but not conversely; differences therefore have intervals of
 their own, paired by seed (the same training labels) and by test row.
@@ -125,11 +124,8 @@ def interval(
     if folds:
         sampling = replace(sampling, value=sampling.value * (1 + folds / (folds - 1)))
     half = half_width([between, sampling], error)
-    if half <= 1e-9 * abs(mean) and sizes is not None:
-        width = within[1] - within[0]
-        half = (width if math.isfinite(width) else 2 * abs(mean)) * exact_bound(
-            float(sizes.sum() ** 2 / (sizes**2).sum()), error
-        )
+    if not half and sizes is not None and math.isfinite(within[1] - within[0]):
+        half = (within[1] - within[0]) * exact_bound(float(sizes.sum() ** 2 / (sizes**2).sum()), error)
     return Interval(mean, max(mean - half, within[0]), min(mean + half, within[1]))
 
 
