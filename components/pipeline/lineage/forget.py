@@ -192,7 +192,7 @@ def plan_lines(plan: Plan) -> list[str]:
         "objects to remove from DVC's cache": [f"{item.md5} ({item.what})" for item in result.objects],
         "near copies, which stay; name their ids to remove them too": list(map(asdict, result.near)),
         "files that stay and have to be edited by hand": _relative(plan.fixed),
-        "not removed, because it is not in this repository": plan.elsewhere,
+        "not removed, and what to do": plan.elsewhere,
         "versions that have learned from them": [learner.facts for learner in result.learners],
     }
     shown = {title: items for title, items in sections.items() if items}
