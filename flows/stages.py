@@ -8,7 +8,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from concurrent.futures import FIRST_COMPLETED, Executor, Future, ThreadPoolExecutor, wait
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from contextvars import copy_context
 from dataclasses import replace
@@ -221,7 +221,8 @@ def run_stages(plan: Plan, *, run: Run, monitor: Monitor, settled: bool, spendin
             # Stages downstream of one that ran are checked by DVC, which skips them if its output is unchanged.
             if stage.reasons or (stage.always and not settled) or changed.intersection(stage.needs):
                 attended = partial(_attended, stage, run=run, monitor=monitor, spending=spending)
-                running[_submit(threads if limit > 1 else None, attended)] = stage
+                # In the context of the flow; in a thread, because a second signal would end the wait for its processes.
+                running[threads.submit(copy_context().run, attended)] = stage
             else:
                 done["Skipped"].append(stage.name)
                 terminal.done(stage.name, "up to date")
@@ -255,19 +256,6 @@ def _attended(stage: Stage, *, run: Run, monitor: Monitor, spending: Spending) -
     else:
         terminal.done(stage.name, outcome.lower(), seconds)
     return outcome
-
-
-def _submit(threads: Executor | None, attended: Callable[[], str]) -> Future[str]:
-    """Run a stage in a thread, in the context of the flow; without threads in this one, where a signal also ends the
-    wait before a retry."""
-    if threads is not None:
-        return threads.submit(copy_context().run, attended)
-    future: Future[str] = Future()
-    try:
-        future.set_result(attended())
-    except BaseException as error:
-        future.set_exception(error)
-    return future
 
 
 @contextmanager

@@ -113,7 +113,8 @@ def test_scheduled_runs(project, serve, port, prefect_home):
     started = [process for process in processes.descendants(again.pid) if process.pid != server]
     again.send_signal(signal.SIGTERM)
     assert again.wait(timeout=60) == 0
-    assert not any(is_running(process.pid) for process in started)
+    # The fork server of the run notices the end of its last process.
+    until(lambda: not any(is_running(process.pid) for process in started), limit_s=20)
 
 
 @pytest.mark.parametrize(
