@@ -37,7 +37,7 @@ def test_labels_alone_end_as_a_champion_and_the_printed_commands_run(kind, tmp_p
     root = tmp_path / "empty"
     root.mkdir()
     monkeypatch.chdir(root)
-    init(InitOptions(write(tmp_path / "files", kind, count=20)), root=root)
+    init(InitOptions(write(tmp_path / "files", kind)), root=root)
     file = root / "params.yaml"
     text = file.read_text().replace("folds: 5", "folds: 2\n      seeds: [0]")
     file.write_text(f"{text}")
