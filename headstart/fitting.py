@@ -105,9 +105,7 @@ def fit(
         InputError: the data or an argument are wrong; it is a HeadstartError and a ValueError.
         ArtifactError: the start cannot be imported, or `folder` contains files of others.
     """
-    _check_numbers(folds=folds, seed=seed, minutes=minutes)
-    if start is not None:
-        folder_of(str(path_of("start", start)))
+    _check(folds=folds, seed=seed, minutes=minutes, start=start)
     if folder is not None:
         claim_folder(path_of("folder", folder))
     with contextlib.ExitStack() as stack:
@@ -122,17 +120,20 @@ def fit(
         return work.fit(start, minutes=minutes, notes=_notes(task, start))
 
 
-def _check_numbers(*, folds: int, seed: int, minutes: Any) -> None:
+def _check(*, folds: int, seed: int, minutes: Any, start: Any) -> None:
     """Check arguments of `fit`.
 
     Raises:
         InputError: one is not a number, or too small.
+        ArtifactError: there is no such start.
     """
     for name, value, least in (("folds", folds, 2), ("seed", seed, 0)):
         if isinstance(value, bool) or not isinstance(value, int | np.integer) or not least <= value < 2**32:
             raise InputError(f"{name}: {value!r}; give a whole number from {least}, below 2**32")
     if minutes is not None and not (isinstance(minutes, int | float | np.number) and minutes > 0):
         raise InputError(f"minutes: {minutes!r}; give a number above 0, or None")
+    if start is not None:
+        folder_of(str(path_of("start", start)))
 
 
 def _label_texts(labels: Any, task: TaskRows, start: str | Path | None) -> dict[str, list[str]]:

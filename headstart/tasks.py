@@ -90,9 +90,8 @@ def read_task(
         raise InputError(f"{table.source}: holds no rows")
     kind = kind or table.kind
     if kind is not None and kind not in get_args(Kind):
-        raise InputError(
-            f"kind: {kind!r} cannot be fitted from a table{nearest(str(kind), KINDS)}; see `headstart init`"
-        )
+        near = nearest(str(kind), KINDS)
+        raise InputError(f"kind: {kind!r} cannot be fitted from a table{near}; see `headstart init`")
     groups = _given("group", group, table)
     if isinstance(group, str):
         table = replace(table, columns={name: column for name, column in table.columns.items() if name != group})
@@ -112,7 +111,7 @@ def read_task(
         raise InputError(f"{table.source}: {len(labelled)} labelled row(s); two or more are needed")
     with _errors(table, labelled):
         source, examples = _read(table, meant, labelled, groups)
-    train, facts = examples.train, Facts(meant.kind, examples, splits=("train",))
+    facts = Facts(meant.kind, examples, splits=("train",))
     return TaskRows(
         source,
         examples,
@@ -121,7 +120,7 @@ def read_task(
         [parts for number, parts in filled.items() if targets[number] is None],
         language or facts.language,
         notes + facts.lines(),
-        [table.place(labelled[line - 1]) for line in train.lines],
+        [table.place(labelled[line - 1]) for line in examples.train.lines],
     )
 
 

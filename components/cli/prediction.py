@@ -8,7 +8,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -26,6 +26,10 @@ from components.cli.common import (
 )
 from components.core import threads
 from components.core.processors import cores
+
+if TYPE_CHECKING:
+    from components.registry.champion import Loader
+    from components.settings.tasks import TaskSource
 
 app = typer.Typer()
 #: Maximum characters of the row in the example request of `serve`.
@@ -67,13 +71,9 @@ def predict(options: PredictFlags) -> None:
     folder of parts. Bad rows are written to OUTPUT.rejected.jsonl with the reason. After a kill the same command
     continues with the first part that is missing."""
     from components.cli.onboarding.splits import split_files
-    from components.core.artifacts import json_of, partial_path
+    from components.core.artifacts import partial_path
     from components.core.errors import ConfigError
-    from components.core.progress import Progress
-    from components.data.formats.rows import form_of_texts
-    from components.data.sampling import guessed_in_words
     from components.learners.abstention import threshold_of
-    from components.learners.prediction import columns_of_data, input_columns, named_columns
     from components.learners.writing import write_errors
     from components.registry.champion import Loader, fetched_champion
     from components.registry.drift.traffic import logged, traffic_folder
@@ -86,7 +86,7 @@ def predict(options: PredictFlags) -> None:
         raise ConfigError(f"{output}: is a folder; name a file, such as {output / 'predictions.csv'}")
     if options.form and error is not None:
         raise ConfigError(f"--error adds columns, which {options.form} has no place for; leave out one of them")
-    settings, columns = load_params(options.params), named_columns(options.column)
+    settings = load_params(options.params)
     name = options.task or settings.run.tasks[0]
     rejects = output.with_name(f"{output.name}.rejected.jsonl")
     with ExitStack() as stack:
@@ -104,23 +104,7 @@ def predict(options: PredictFlags) -> None:
         if source.is_dir() and not options.form:
             source, *others = split_files(source).values()
             print(f"{source} is predicted" + "".join(f", without {path.name}" for path in others), file=sys.stderr)
-        data = settings.data.tasks.get(name)
-        labelled = input_columns(load.kind, {} if data is None else vars(data))
-        names, labels = {*labelled, *labelled.values()}, json_of(bundle / "labels.json")
-        form = "" if columns else form_of_texts(source, names, labels)
-        if not options.form:
-            said = guessed_in_words(source)
-            if data is not None:
-                columns = columns_of_data(source, kind=load.kind, source=data, form=form) | columns
-                said += [f"column {column!r} is the {name} (--column)" for name, column in columns.items()]
-            for line in said:
-                print(f"{source}: {line}", file=sys.stderr)
-
-        def started(rows: int, done: int, parts: int) -> Callable[[int], None]:
-            if done:
-                print(f"{output}: continues after {done} rows; {parts} parts are missing", file=sys.stderr, flush=True)
-            return stack.enter_context(Progress("predict", total=rows, unit="row", done=done)).advance
-
+        columns, form, labelled = _read_as(source, options, load, settings.data.tasks.get(name))
         model = LoadableModel(load, load.kind, load.identity, gpu=load.gpu, name=version.label)
         part_options = PartOptions(
             cluster=settings.cluster,
@@ -128,15 +112,45 @@ def predict(options: PredictFlags) -> None:
             columns=columns,
             overwrite=options.overwrite,
             rejects=None if options.strict else rejects,
-            started=started,
+            started=partial(_started, stack, output),
             form=form,
         )
-        annotate = partial(predict_annotations, form=options.form, labelled=[*labelled.values()])
-        run = annotate if options.form else predict_parts
+        run = partial(predict_annotations, form=options.form, labelled=labelled) if options.form else predict_parts
         done = run(source, output, model=model, options=part_options)
     print(f"{output}: {done.rows} rows" + (f", {done.empty} without input" if done.empty else ""))
     if done.rejected:
         print(f"{rejects}: {done.rejected} rejected rows")
+
+
+def _started(stack: ExitStack, output: Path, rows: int, done: int, parts: int) -> Callable[[int], None]:
+    from components.core.progress import Progress
+
+    if done:
+        print(f"{output}: continues after {done} rows; {parts} parts are missing", file=sys.stderr, flush=True)
+    return stack.enter_context(Progress("predict", total=rows, unit="row", done=done)).advance
+
+
+def _read_as(
+    source: Path, options: PredictFlags, load: Loader, data: TaskSource | None
+) -> tuple[dict[str, str], str, list[str]]:
+    """The column of each input, the format ("": by the content), and the columns of labelled data; prints guesses."""
+    from components.core.artifacts import json_of
+    from components.data.formats.rows import form_of_texts
+    from components.data.sampling import guessed_in_words
+    from components.learners.prediction import columns_of_data, input_columns, named_columns
+
+    columns = named_columns(options.column)
+    labelled = input_columns(load.kind, {} if data is None else vars(data))
+    names, labels = {*labelled, *labelled.values()}, json_of(load.bundle / "labels.json")
+    form = "" if columns else form_of_texts(source, names, labels)
+    if not options.form:
+        said = guessed_in_words(source)
+        if data is not None:
+            columns = columns_of_data(source, kind=load.kind, source=data, form=form) | columns
+            said += [f"column {column!r} is the {name} (--column)" for name, column in columns.items()]
+        for line in said:
+            print(f"{source}: {line}", file=sys.stderr)
+    return columns, form, [*labelled.values()]
 
 
 @dataclass(frozen=True)

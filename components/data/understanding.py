@@ -132,23 +132,8 @@ def _keys(table: Rows, columns: Columns, text: Sequence[str], label: str | None,
     for name in [*text, *([label] if label else [])]:
         if name not in columns:
             raise DataError(f"no column {name!r}; the columns are {listed(columns)}")
-    asked = columns.called(("question", "context", "answers", "answer"))[:3]
-    if (
-        len(asked) == 3
-        and {"question", "context"} <= lowered.keys()
-        and may_hold("answers")
-        # A column `answer` has spans of the contexts; otherwise it is a label, such as yes and no.
-        and (
-            "answers" in lowered
-            or (
-                not (text or label or columns.called(("label", "score")))
-                and 2 * len(asked[2].different) >= len(asked[2].strings)
-                and all(map(contains, asked[1].cells, asked[2].cells))
-            )
-        )
-    ):
-        names = [column.name for column in asked]
-        return {"kind": "questions"} | dict(zip(("question", "context", "answers"), names, strict=True))
+    if may_hold("answers") and (questions := _questions_of(columns, given=bool(text or label))):
+        return questions
     named = [*(columns[name] for name in text[:1]), *columns.called(WORDS)]
     words = next((column.name for column in named if column.all_are(list)), None)
     if words is not None and may_hold("tags"):
@@ -190,6 +175,24 @@ def _keys(table: Rows, columns: Columns, text: Sequence[str], label: str | None,
     kind, separator = kind or guessed, separator if kind is None or "label_separator" in KINDS[kind] else None
     keys = {"kind": kind} | keys | {"score" if "score" in KINDS[kind] else "label": label}
     return keys | ({"label_separator": separator} if separator not in (None, ",") else {})
+
+
+def _questions_of(columns: Columns, *, given: bool) -> dict[str, Any] | None:
+    """Keys of questions about contexts; `given`: whether columns of another task are named."""
+    asked, lowered = columns.called(("question", "context", "answers", "answer"))[:3], columns.lowered
+    if len(asked) < 3 or not {"question", "context"} <= lowered.keys():
+        return None
+    _, contexts, answers = asked
+    # A column `answer` has spans of the contexts; otherwise it is a label, such as yes and no.
+    if "answers" not in lowered and (
+        given
+        or columns.called(("label", "score"))
+        or 2 * len(answers.different) < len(answers.strings)
+        or not all(map(contains, contexts.cells, answers.cells))
+    ):
+        return None
+    names = [column.name for column in asked]
+    return {"kind": "questions"} | dict(zip(("question", "context", "answers"), names, strict=True))
 
 
 def _kind_of(column: Column, *, two: bool) -> tuple[str, str | None]:

@@ -10,7 +10,7 @@ and `decisions`: task -> `components.registry.decide.Decision`.
 import json
 import statistics
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
@@ -292,14 +292,7 @@ class Contest:
         settled = vetoed or (champion is not None and champion.digest == candidate.digest)
         facts = read_facts(self.examples)
         split = Split([], [], []) if settled else read_split(self.examples, "test")
-        models, problems = dict[str, Classifier](), dict[str, str]()
-        for version in () if settled else filter(None, (candidate, champion)):
-            try:
-                models[version.label] = load_version(registry, version)
-            except TransientError:  # says nothing about the version
-                raise
-            except HeadstartError as error:
-                problems[version.label] = str(error)
+        models, problems = self._loaded(() if settled else filter(None, (candidate, champion)))
         timed = rule.latency_ms is not None or rule.mode == "latency"
         rows, statistics = scored_rows(facts, split, models)
         metric = rule.metric or rows.scoring.main
@@ -337,6 +330,18 @@ class Contest:
             test={"digest": rows.digest, "rows": len(split) if not settled else None, "sketch": sketch},
             warnings=tuple(self.evaluated.warnings(candidate.system)),
         )
+
+    def _loaded(self, versions: Iterable[Version]) -> tuple[dict[str, Classifier], dict[str, str]]:
+        """Label of a version -> its model, or the error of loading it."""
+        models, problems = dict[str, Classifier](), dict[str, str]()
+        for version in versions:
+            try:
+                models[version.label] = load_version(self.ledger.registry, version)
+            except TransientError:  # says nothing about the version
+                raise
+            except HeadstartError as error:
+                problems[version.label] = str(error)
+        return models, problems
 
 
 def _described(version: Version, scored: Scored) -> dict[str, Any]:

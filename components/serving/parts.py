@@ -130,9 +130,8 @@ def predict_parts(source: Path, output: Path, *, model: LoadableModel, options: 
             planned = _plan(source, output, work, key, options)
         stored = work / STORED if (work / STORED).exists() else source
         spans = planned or [Span(0, 0)]  # an input without rows has one part, which writes the header
-        schema = None
-        if suffix == ".parquet":
-            schema = schema_of(stored, spans[0], task_io=task_io, columns=options.columns)
+        parquet = suffix == ".parquet"
+        schema = schema_of(stored, spans[0], task_io=task_io, columns=options.columns) if parquet else None
         parts = [
             Part(
                 source=stored,

@@ -190,8 +190,10 @@ def without(technique: str, settings: FinetuneSettings) -> FinetuneSettings:
     return settings.model_copy(update=changes)
 
 
-def ablation(outputs: Outputs, *, task: str = "", encoder: str = "", budget: int = 0, seeds: int = 3) -> Parts:
-    """Fine-tune with all techniques, and without each of them, on the same labels."""
+def ablation(
+    outputs: Outputs, *, task: str = "", encoder: str = "", budget: int = 0, seeds: int = 3, lacking: str = ""
+) -> Parts:
+    """Fine-tune with all techniques, and without each of them or the one that is `lacking`, on the same labels."""
     data, (block, start) = Labelled.of(outputs, task, budget), outputs.chosen(encoder)[0]
     settings = outputs.finetuning(block)
 
@@ -199,13 +201,17 @@ def ablation(outputs: Outputs, *, task: str = "", encoder: str = "", budget: int
         return outputs.encoder(block, start).tokenizer.fingerprint()
 
     variants = {WHOLE: (start, settings)}
-    for other, lacking in EARLIER.items():
+    for other, part in EARLIER.items():
         # With another vocabulary, a row would have two differences.
         if other != start and outputs.exists("encoder", block, other) and vocabulary(other) == vocabulary(start):
-            variants[f"without {lacking}"] = other, settings
+            variants[f"without {part}"] = other, settings
     for technique in TECHNIQUES:
         if (changed := without(technique, settings)) != settings:
             variants[f"without {technique}"] = start, changed
+    if lacking:
+        if (name := f"without {lacking}") not in variants:
+            raise ConfigError(f"--lacking {lacking!r}: {block} has {', '.join(variants)}")
+        variants = {each: variants[each] for each in (WHOLE, name)}
     rows = data.compared(
         {name: data.job(outputs, block, *of) for name, of in variants.items()},
         seeds,

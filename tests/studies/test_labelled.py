@@ -68,6 +68,11 @@ def test_a_change_is_paired_with_the_same_labels_and_has_the_last_step(ready, tr
     assert (whole.job.start, earlier.job.start) == ("adapted", "pretrained")
     changed = [{name for name, value in of[0].settings if value != getattr(whole.settings, name)} for of in others]
     assert changed == [{"unfreeze_epochs"}, {"discriminative"}, {"training"}, {"head_steps"}]
+    asked.clear()
+    findings(ready, "ablation", encoder="ulmfit-adapted", budget=2, lacking="discriminative rates")
+    assert [*asked] == ["all techniques", "without discriminative rates"]
+    with pytest.raises(ConfigError, match="--lacking 'dropout': ulmfit has all techniques, without adaptation"):
+        findings(ready, "ablation", encoder="ulmfit-adapted", budget=2, lacking="dropout")
 
 
 def test_chunks_are_a_technique_only_where_texts_are_cut(ready):

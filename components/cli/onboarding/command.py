@@ -81,6 +81,14 @@ class Proposal:
     minutes: float = FIRST_MINUTES
     others: list[str] = field(default_factory=list)
 
+    def learn(self, characters: int) -> None:
+        """Propose a language model of a text of so many characters."""
+        from components.cli.onboarding.starts import own_speed
+
+        threads.use(cores())
+        self.speed = own_speed()
+        self.own_tokens = own_tokens(characters, speed=self.speed, minutes=self.minutes)
+
     @property
     def reading(self) -> Extent:
         """What is read of a text."""
@@ -238,12 +246,7 @@ def init(options: InitOptions, *, root: Path) -> list[str]:
     named = options.labelled if options.labelled.is_dir() else files["train"]
     name = block_name(options.name or named.name.partition(".")[0])
     samples = {split: read_rows(file, Layout(**options.reading)) for split, file in files.items()}
-    rows = samples["train"]
-    try:
-        text = options.text.split(",") if options.text else ()
-        meant = understand(rows, text=text, label=options.label or None, kind=options.kind or None)
-    except DataError as error:
-        raise _for_user(error, where=files["train"]) from error
+    meant = _understood(rows := samples["train"], files["train"], options)
     keys = _keys(meant.keys, rows, files["train"], options)
     without = _without_labels(samples, keys)
     left_out = [f"warning: {files[split].name} {why}" for split, why in without.items()]
@@ -266,12 +269,7 @@ def init(options: InitOptions, *, root: Path) -> list[str]:
     proposal = Proposal(name, task, facts, start=start, minutes=options.minutes, others=meant.others)
     proposal.unlabelled, of_texts = _take(texts, root=root)
     if start is None and texts:
-        from components.cli.onboarding.starts import own_speed
-
-        threads.use(cores())
-        proposal.speed = own_speed()
-        characters = sum(count for _, _, count in texts)
-        proposal.own_tokens = own_tokens(characters, speed=proposal.speed, minutes=options.minutes)
+        proposal.learn(sum(count for _, _, count in texts))
     content = proposal.text()
     write_named(root / PARAMS, content, overwrite=options.overwrite)
     write_dvc_yaml(load_params(root / PARAMS), root / PARAMS)
@@ -291,6 +289,14 @@ def init(options: InitOptions, *, root: Path) -> list[str]:
         f"{proposal.expected_minutes:.0f} minutes",
         f"{NEXT} headstart check, headstart fit; change what was guessed wrongly in params.yaml",
     ]
+
+
+def _understood(rows: Rows, file: Path, options: InitOptions) -> Understanding:
+    try:
+        text = options.text.split(",") if options.text else ()
+        return understand(rows, text=text, label=options.label or None, kind=options.kind or None)
+    except DataError as error:
+        raise _for_user(error, where=file) from error
 
 
 def _keys(keys: dict[str, Any], rows: Rows, file: Path, options: InitOptions) -> dict[str, Any]:
