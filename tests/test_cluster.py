@@ -112,11 +112,13 @@ def test_map_parallel_repeats_the_item_of_a_killed_process(tmp_path):
     assert results == {0: "a", 1: "b"}
 
 
-def test_a_process_that_starts_while_another_dies_is_ended():
-    with pytest.raises(BrokenProcessPool), cluster._pool(1, slots=(), kept=None, imported="time"):
+@pytest.mark.parametrize("error", [BrokenProcessPool, KeyboardInterrupt, SystemExit])
+def test_processes_end_with_another_that_dies_and_at_an_interruption(error):
+    with pytest.raises(error), cluster._pool(1, slots=(), kept=None, imported="time") as pool:
+        pool.submit(time.sleep, 600)
         late = multiprocessing.get_context("forkserver").Process(target=time.sleep, args=(600,))
         late.start()
-        raise BrokenProcessPool
+        raise error
     late.join(60)
     assert late.exitcode == -signal.SIGKILL
 
