@@ -25,7 +25,7 @@ from components.core.errors import ArtifactError
 from components.data.segmenters import SEGMENTERS, Segmentation
 from components.interchange.huggingface.rules import lstm, normalised, plain, restored
 from components.interchange.published import NEVER, Imported, check_family, chosen_rows, plain_tensors
-from components.interchange.vectors import UNKNOWN, FastTextVectors, read_any
+from components.interchange.vectors import UNKNOWN, FastTextVectors, read_vectors
 from components.models.ulmfit import FAMILY, AWDLSTMConfig
 from components.tokenization.bert import backend
 from components.tokenization.published import json_content
@@ -152,7 +152,7 @@ def from_vectors(path: Path, *, family: str | None, digest: str) -> Imported:
         DataError: the file is damaged.
         ConfigError: another family is requested.
     """
-    read = read_any(path)
+    read = read_vectors(path)
     families = ("fasttext", "word2vec") if isinstance(read, FastTextVectors) else ("word2vec",)
     family = family or families[0]
     check_family(family, path, *families)
