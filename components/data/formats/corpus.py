@@ -123,11 +123,3 @@ class ShardWriter:
             self.files[name] = {"bytes": (self._directory / name).stat().st_size, "sha256": digest}
             self._open, self._size = None, 0
         return self.names
-
-
-def previous(directory: Path) -> dict[str, Any] | None:
-    """The facts of the complete corpus in `directory`; None if there is none or it is damaged."""
-    try:
-        return read_manifest(directory, kind=KIND).facts
-    except ArtifactError:
-        return None
