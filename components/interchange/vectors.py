@@ -52,7 +52,6 @@ def read_vectors(path: Path) -> WordVectors:
         DataError: the file is missing, damaged, empty, or of a quantised model; a line has another width, a repeated
             word or a value that is not a finite number; the header has another number of words.
     """
-    path = Path(path)
     try:
         with gzip.open(path, "rb") if path.suffix == ".gz" else path.open("rb") as opened:
             file = cast(BinaryIO, opened)
@@ -78,7 +77,6 @@ def write_vectors(path: Path, words: Sequence[str], vectors: Vectors) -> None:
         DataError: a word is empty or contains white space, or there are not as many words as vectors.
         ArtifactError: the disk is full or the path cannot be written.
     """
-    path = Path(path)
     if len(words) != len(vectors):
         raise DataError(f"{len(words)} words for {len(vectors)} vectors")
     for word in words:

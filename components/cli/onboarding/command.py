@@ -25,7 +25,7 @@ from components.core.processors import cores
 from components.data.facts import Facts
 from components.data.formats.lines import Reading
 from components.data.formats.tables import Layout
-from components.data.ingestion.readers import TEXT, form_for, raw_files, read_texts
+from components.data.ingestion.readers import TEXT, form_for, raw_files, read_documents
 from components.data.sampling import Rows, read_rows
 from components.data.tasks.data import Examples
 from components.data.tasks.kinds import find_kind
@@ -419,7 +419,7 @@ def _text(path: Path, *, like: str | None, root: Path) -> _Text:
     if form_for(files[0]) != TEXT:
         column = text_columns(read_rows(files[0]), like=[like] if like else ())[0]
     source = CorpusSource(path=_relative(path, root), text=column)
-    return path, source, sum(len(text) for file in files for _, text, _ in read_texts(file, source, Reading()))
+    return path, source, sum(len(text) for file in files for _, (text,), _ in read_documents(file, source, Reading()))
 
 
 def _take(texts: Sequence[_Text], *, root: Path) -> tuple[list[str | dict[str, str]], list[str]]:

@@ -64,7 +64,7 @@ def holds_lines(path: Path) -> bool:
 def take_lines(file: Path, *, name: str, root: Path) -> Path:
     """Write each line of a file as a row of data/unlabelled/NAME.jsonl, where DVC versions it; returns its path.
 
-    Readers of txt files take a file as one document (`components.data.ingestion.readers.read_texts`).
+    Readers of txt files take a file as one document (`components.data.ingestion.readers.read_documents`).
     """
     target = root / "data" / "unlabelled" / f"{name}.jsonl"
     with named_output(target, overwrite=True) as draft, draft.path.open("w", encoding="utf-8") as output:

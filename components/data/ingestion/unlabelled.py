@@ -21,7 +21,7 @@ from components.core.errors import ConfigError
 from components.data.formats import corpus
 from components.data.formats.lines import Reading
 from components.data.ingestion.matching import BATCH, HeldOut
-from components.data.ingestion.readers import raw_files, read_texts
+from components.data.ingestion.readers import raw_files, read_documents
 from components.data.tasks.data import Fields, row_texts
 from components.data.tasks.examples import read_facts, read_rows_without_label, read_split
 from components.data.tasks.judged import HELD_OUT
@@ -172,7 +172,7 @@ def _texts(job: DomainTextsJob) -> Iterator[tuple[str, str]]:
     """The texts and their ids."""
     if job.unlabelled is not None:
         for path in raw_files(Path(job.unlabelled.path))[0]:
-            for number, text, row_id in read_texts(path, job.unlabelled, Reading()):
+            for number, (text,), row_id in read_documents(path, job.unlabelled, Reading()):
                 yield text, row_id or f"{path.name}:{number}"
     if job.examples is not None:
         kind, train = read_facts(job.examples).kind, read_split(job.examples, "train")
