@@ -87,6 +87,7 @@ class ShardWriter:
         #: Name of a finished file -> its size and SHA-256, as in a manifest.
         self.files: dict[str, dict[str, Any]] = {}
         self._directory, self._prefix, self._schema, self._limit = directory, prefix, schema, limit
+        self._path = directory / f".{prefix}"
         self._open: pq.ParquetWriter | None = None
         self._size = 0
 
@@ -107,10 +108,6 @@ class ShardWriter:
         self._size += batch.nbytes
         if self._size >= self._limit:
             self.close()
-
-    @property
-    def _path(self) -> Path:
-        return self._directory / f".{self._prefix}"
 
     def close(self) -> list[str]:
         """Finish the current file; returns the names of all files, in order."""
