@@ -367,8 +367,8 @@ def finetuning_of(encoder: Path, rows: Sequence[Fields], *, kind: str, minutes: 
     from components.models.encoder import TOKENIZER, architecture_of, has_large_table  # imports torch
     from components.tokenization import load_tokenizer
 
-    model, task = architecture_of(encoder), find_task(kind)
     is_imported = "source" in read_manifest(encoder, kind="encoder").facts
+    model, task = architecture_of(encoder), find_task(kind)
     training: dict[str, Any] = dict(IMPORTED_TRAINING if is_imported else TRAINED_TRAINING)
     settings: dict[str, Any] = dict(IMPORTED if is_imported else TRAINED) | {
         "method": "auto",
