@@ -298,7 +298,6 @@ def test_words_and_what_spans_cover():
     assert [TEXT[start:end] for start, end in words_of(TEXT)] == WORDS
     # A vowel sign of Thai is a mark, and belongs to its word.
     assert words_of("ดี มาก") == [(0, 2), (3, 6)]
-    assert words_of("ดีมาก", [2]) == [(0, 2), (2, 5)]
     bounds = words_of("New York-based Ada")
     assert bounds == [(0, 3), (4, 8), (8, 9), (9, 14), (15, 18)]
     # The first span ends within a word, the second overlaps it, the third covers a space.
