@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from components.cli.common import PARAMS, ParamsFile
+from components.settings.loading import load_params
 from flows.repository import find_root
 from flows.server import server
 from flows.terminal import terminal
@@ -41,6 +42,7 @@ def command(
 def run(params: Path, *, rebuild: bool = False, brief: bool = False, goals: Sequence[str] = ()) -> None:
     """Run the flow `retrain` in this process; arguments and errors as of the flow."""
     find_root(params.resolve().parent)
+    load_params(params)  # wrong ones are refused before a repository is made
     with server():
         from prefect.settings import PREFECT_FLOWS_HEARTBEAT_FREQUENCY, temporary_settings
 
