@@ -27,7 +27,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from benchmarks.results import Column, add_record_option, record
 from components.data.formats.lines import Reading
-from components.data.ingestion.readers import raw_files, read_texts
+from components.data.ingestion.readers import raw_files, read_documents
 from components.data.ingestion.stage import IngestJob, ingest
 from components.settings.data import CorpusSource, IngestSettings
 
@@ -44,7 +44,7 @@ def write_corpus(sources: list[Path], target: Path, *, megabytes: float, of_a_fi
         table = str.maketrans(string.ascii_letters, letters + letters.upper()) if copy else {}
         for source in sources:
             for path in raw_files(source)[0]:
-                for number, text, _ in read_texts(path, CorpusSource(path=str(source)), Reading()):
+                for number, (text,), _ in read_documents(path, CorpusSource(path=str(source)), Reading()):
                     texts = [text.translate(table)]
                     if number % 20 == 0:
                         texts.append(texts[0])

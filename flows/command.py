@@ -12,7 +12,7 @@ from typing import Any
 
 import typer
 
-from components.cli.programs import program_of
+from components.cli.programs import PROGRAMS
 from components.core.errors import ConfigError
 from flows.processes import mark
 from flows.repository import find_root
@@ -25,7 +25,7 @@ INTERRUPTED = 130
 def run(verb: str, arguments: Sequence[str]) -> None:
     """Run the function `command` of the module of a subcommand, with the flags of its signature. SIGTERM and SIGHUP act
     like Ctrl-C, at which the module's `INTERRUPTED` is printed: the processes of the stage end before this process."""
-    module = importlib.import_module(f"flows.{program_of(verb)}")
+    module = importlib.import_module(f"flows.{PROGRAMS.get(verb, verb)}")
     function: Callable[..., Any] = module.command
 
     @functools.wraps(function)

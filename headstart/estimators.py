@@ -125,8 +125,6 @@ class HeadstartClassifier(ClassifierMixin, _Estimator):
         Raises:
             InputError: as `headstart.fit`.
         """
-        if y is None:
-            raise ValueError(f"{type(self).__name__} requires y to be passed, but the target y is None")
         if getattr(y, "ndim", 1) == 2 and y.shape[1] > 1:
             labels, names = indicator_labels(y)
             used = {name for row in labels for name in row}
@@ -137,7 +135,8 @@ class HeadstartClassifier(ClassifierMixin, _Estimator):
             return self
         if getattr(y, "ndim", 1) == 2:
             y = np.asarray(y)[:, 0]
-        check_classification_targets(y)
+        if y is not None:
+            check_classification_targets(y)
         self._fit(X, y, "pair" if holds_pairs(self._inputs(X), self.text) else "classification")
         self.classes_ = np.unique(np.asarray(self.model_.classes))
         return self

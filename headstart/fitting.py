@@ -363,31 +363,24 @@ def finetuning_of(encoder: Path, rows: Sequence[Fields], *, kind: str, minutes: 
         kind: of the task.
         minutes: limit of `method: auto`; None: none.
     """
-    from components.models.encoder import architecture_of, has_large_table  # imports torch
-
-    facts = read_manifest(encoder, kind="encoder").facts
-    is_imported, tags = "source" in facts, has(kind, "words")
-    training: dict[str, Any] = dict(IMPORTED_TRAINING if is_imported else TRAINED_TRAINING)
-    settings: dict[str, Any] = dict(IMPORTED if is_imported else TRAINED) | {
-        "method": "auto",
-        "auto": {"minutes": minutes, **({"ways": ["features"]} if has_large_table(architecture_of(encoder)) else {})},
-        "training": training,
-    }
-    if tags:
-        # With few steps, slots are learned only at a higher rate.
-        settings |= {"epochs": 12, "training": {**training, "rate": 4 * training["rate"]}, "words": "none"}
-    chosen = FinetuneSettings.model_validate(settings)
-    return chosen.model_copy(update=_reading(encoder, rows, chosen, kind=kind))
-
-
-def _reading(encoder: Path, rows: Sequence[Fields], settings: FinetuneSettings, *, kind: str) -> dict[str, int | None]:
     from components.learners.task_models.extent import reading_of
     from components.learners.task_models.inputs import sizes_of
     from components.learners.task_models.kinds import find_task
-    from components.models.encoder import TOKENIZER, architecture_of  # imports torch
+    from components.models.encoder import TOKENIZER, architecture_of, has_large_table  # imports torch
     from components.tokenization import load_tokenizer
 
+    is_imported = "source" in read_manifest(encoder, kind="encoder").facts
     model, task = architecture_of(encoder), find_task(kind)
-    sizes = sizes_of(rows, load_tokenizer(encoder / TOKENIZER), model, settings, task=task)
-    collected = reading_of(sizes, single=task.single, most=model.max_tokens)
-    return {"max_length": collected.max_length, "chunk": collected.chunk}
+    training: dict[str, Any] = dict(IMPORTED_TRAINING if is_imported else TRAINED_TRAINING)
+    settings: dict[str, Any] = dict(IMPORTED if is_imported else TRAINED) | {
+        "method": "auto",
+        "auto": {"minutes": minutes, **({"ways": ["features"]} if has_large_table(model) else {})},
+        "training": training,
+    }
+    if has(kind, "words"):
+        # With few steps, slots are learned only at a higher rate.
+        settings |= {"epochs": 12, "training": {**training, "rate": 4 * training["rate"]}, "words": "none"}
+    chosen = FinetuneSettings.model_validate(settings)
+    sizes = sizes_of(rows, load_tokenizer(encoder / TOKENIZER), model, chosen, task=task)
+    reading = reading_of(sizes, single=task.single, most=model.max_tokens)
+    return chosen.model_copy(update={"max_length": reading.max_length, "chunk": reading.chunk})

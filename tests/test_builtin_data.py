@@ -12,7 +12,7 @@ from components.core.errors import ArtifactError, DataError
 from components.data.formats.lines import Reading
 from components.data.formats.textkey import text_key
 from components.data.ingestion.dedup import Shingles
-from components.data.ingestion.readers import raw_files, read_documents, read_texts
+from components.data.ingestion.readers import raw_files, read_documents
 from components.settings.data import CorpusSource, ParallelSource
 from tests.conftest import python
 
@@ -49,7 +49,7 @@ def test_the_bytes_do_not_depend_on_the_hash_seed(tmp_path):
     lines = {
         line
         for path in raw_files(Path(corpus.path))[0]
-        for _, text, _ in read_texts(path, corpus, Reading())
+        for _, (text,), _ in read_documents(path, corpus, Reading())
         for line in text.split("\n")
     }
     assert len(lines) > 1_000

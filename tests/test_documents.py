@@ -15,7 +15,7 @@ import yaml
 
 from benchmarks import results
 from components.cli import main as cli
-from components.cli.programs import FLOWS, program_of
+from components.cli.programs import FLOWS, PROGRAMS
 from components.settings.params import Params
 from components.settings.section import Section
 from components.settings.training import LanguageModelTraining
@@ -90,7 +90,7 @@ def programs() -> Mapping[str, Any]:
     result = dict(group.commands)
     for verb in FLOWS:
         app = typer.Typer(add_completion=False)
-        app.command()(importlib.import_module(f"flows.{program_of(verb)}").command)
+        app.command()(importlib.import_module(f"flows.{PROGRAMS.get(verb, verb)}").command)
         result[verb] = typer.main.get_command(app)
     result["study"] = study = typer.main.get_command(studies.application())
     for name in studies.STUDIES:

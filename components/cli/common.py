@@ -132,12 +132,18 @@ def run_flow(verb: str, arguments: Sequence[str]) -> NoReturn:
     os.execv(sys.executable, [sys.executable, "-m", "components.cli", verb, *arguments])
 
 
+def settings_at(params: Path) -> Params:
+    """The settings in a file; what reads them is imported here, so that the help of a command takes no time."""
+    from components.settings.loading import load_params
+
+    return load_params(params)
+
+
 def registry_of(params: Path) -> Params:
     """Settings of a command that reads no other file; relative paths begin at the settings file's repository."""
-    from components.settings.loading import load_params
     from components.settings.registry import find_repository
 
-    settings = load_params(params)
+    settings = settings_at(params)
     if root := find_repository(params.parent):
         os.chdir(root)
     return settings

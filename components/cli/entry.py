@@ -6,6 +6,7 @@ import os
 import sys
 from importlib.util import find_spec
 
+from components.cli.programs import FLOWS
 from components.core import threads
 from components.core.environment import protect
 from components.core.errors import ConfigError, HeadstartError, of_machine, report
@@ -36,15 +37,11 @@ def main() -> None:
 
 def _changes(verb: str = "") -> bool:
     """Whether a subcommand is a flow that changes something, rather than one whose output is all that it does."""
-    from components.cli.programs import FLOWS
-
     return verb in FLOWS and verb != "plan"
 
 
 def _run(verb: str = "", *arguments: str) -> None:
     """Run a subcommand; one of `flows` without the imports of all subcommands."""
-    from components.cli.programs import FLOWS
-
     # `why --document` reads files only. Without a package the command says what is missing.
     is_flow = verb in FLOWS or (verb == "why" and not any(each.startswith("--document") for each in arguments))
     if is_flow and find_spec("prefect") is not None:

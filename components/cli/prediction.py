@@ -23,6 +23,7 @@ from components.cli.common import (
     print_table,
     registry_of,
     run_flow,
+    settings_at,
 )
 from components.core import threads
 from components.core.processors import cores
@@ -76,14 +77,13 @@ def predict(options: PredictFlags) -> None:
     from components.learners.prediction import input_columns, named_columns, reading_of
     from components.serving.annotating import predict_annotations
     from components.serving.parts import LoadableModel, PartOptions, predict_parts
-    from components.settings.loading import load_params
 
     output, source = options.output, options.source
     if output.name in ("", ".."):
         raise ConfigError(f"{output}: is a folder; name a file, such as {output / 'predictions.csv'}")
     if options.form and options.error is not None:
         raise ConfigError(f"--error adds columns, which {options.form} has no place for; leave out one of them")
-    settings = load_params(options.params)
+    settings = settings_at(options.params)
     name = options.task or settings.run.tasks[0]
     rejects = output.with_name(f"{output.name}.rejected.jsonl")
     with ExitStack() as stack:
@@ -181,9 +181,8 @@ def serve(options: ServeFlags) -> None:
         )
         return
     from components.serving.models import load
-    from components.settings.loading import load_params
 
-    params = load_params(options.params)
+    params = settings_at(options.params)
     task = options.task or params.run.tasks[0]
     mode: Literal["shadow", "canary"] = "canary" if options.canary else "shadow"
     serve_champion(

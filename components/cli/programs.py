@@ -17,8 +17,3 @@ FLOWS = {
 }
 #: Subcommand -> its module if the names differ: the module `retrain` is the flow, which imports Prefect.
 PROGRAMS = {"retrain": "retrain_command", "plan": "costs"}
-
-
-def program_of(verb: str) -> str:
-    """The module of a subcommand below `flows`."""
-    return PROGRAMS.get(verb, verb)

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from components.cli.common import PARAMS, ParamsFile, Task, registry_of, run_flow
+from components.cli.common import PARAMS, ParamsFile, Task, registry_of, run_flow, settings_at
 from components.cli.programs import FLOWS
 from components.core.errors import ConfigError
 
@@ -24,9 +24,8 @@ def stage(
     from components.pipeline.dvc_yaml import write_dvc_yaml
     from components.pipeline.identity import STAGE as IDENTITY
     from components.pipeline.running import run_stage
-    from components.settings.loading import load_params
 
-    settings = load_params(params)
+    settings = settings_at(params)
     if name == IDENTITY and write_dvc_yaml(settings, params):
         # The first stage of every run by DVC, which has read the file already.
         raise ConfigError(f"{params}: the stages have changed, and dvc.yaml was written again; repeat the command")
@@ -37,9 +36,8 @@ def stage(
 def dvc(*, params: ParamsFile = PARAMS) -> None:
     """Write dvc.yaml, the stages of the pipeline, from the settings. Every run does so too."""
     from components.pipeline.dvc_yaml import write_dvc_yaml
-    from components.settings.loading import load_params
 
-    written = write_dvc_yaml(load_params(params), params)
+    written = write_dvc_yaml(settings_at(params), params)
     print(f"{params.with_name('dvc.yaml')}: {'written' if written else 'up to date'}")
 
 
@@ -60,9 +58,8 @@ def why(
         arguments = [*([stage] if stage else []), "--params", str(params)]
         run_flow("why", arguments)
     from components.pipeline.lineage.documents import find_document
-    from components.settings.loading import load_params
 
-    for name, reason in find_document(load_params(params), document, corpus=corpus):
+    for name, reason in find_document(settings_at(params), document, corpus=corpus):
         print(f"{name}: {reason}")
 
 

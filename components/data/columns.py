@@ -173,9 +173,9 @@ class Columns(dict[str, Column]):
         return ""
 
 
-def listed(names: Iterable[str]) -> str:
+def listed(names: Iterable[str], most: int = _LISTED) -> str:
     names = list(map(repr, names))
-    return ", ".join(names[:_LISTED]) + (f" and {len(names) - _LISTED} more" if len(names) > _LISTED else "")
+    return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
 
 
 def _members(objects: Iterable[Mapping[str, Any]]) -> str:

@@ -186,7 +186,7 @@ def _rows_hold(path: Path, texts: Texts) -> bool:
 
 
 def _window_holds(text: str, texts: Texts, *, structured: bool) -> bool:
-    if any(texts.may_be_in(line) and texts.in_values(values_of([line])) for line in io.StringIO(text)):
+    if any(texts.may_be_in(line) and texts.in_values(values_of(line)) for line in io.StringIO(text)):
         return True
     # A text may extend over several lines.
     if structured:
@@ -197,12 +197,9 @@ def _window_holds(text: str, texts: Texts, *, structured: bool) -> bool:
     return any(map(texts.held_by, (sentence for block in blocks for sentence in columns(block.splitlines()))))
 
 
-def values_of(lines: Sequence[str]) -> Any:
-    """The values of a record of a text file: JSON; a line and its cells; the columns and comments of a sentence."""
-    line, *others = (line.rstrip("\r\n") for line in lines)
-    if any(others):
-        comments = [line.partition("=")[2] for line in lines if line.startswith("# ")]
-        return dict(enumerate([*columns(lines), *comments]))
+def values_of(line: str) -> Any:
+    """The values of a line of a text file: JSON; the line and its cells."""
+    line = line.rstrip("\r\n")
     with suppress(ValueError):
         if isinstance(value := json.loads(line), dict | list | str):
             return value

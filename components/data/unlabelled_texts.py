@@ -9,7 +9,7 @@ from typing import Final
 from components.core.artifacts import read_manifest
 from components.data.formats.textkey import digest_of as digest_of
 from components.data.tasks.data import Fields
-from components.data.tasks.results import read_columns
+from components.data.tasks.results import read_fields
 
 KIND: Final = "unlabelled"
 FILE: Final = "texts.parquet"
@@ -17,5 +17,4 @@ FILE: Final = "texts.parquet"
 
 def read_unlabelled(directory: Path) -> list[Fields]:
     read_manifest(directory, kind=KIND)
-    table = read_columns(directory / FILE, ["fields"], stage=KIND)
-    return [tuple(parts) for parts in table.column("fields").to_pylist()]
+    return read_fields(directory / FILE, stage=KIND)

@@ -16,7 +16,15 @@ from components.core.errors import ArtifactError
 from components.data.segmenters import Segmentation
 from components.interchange.huggingface import Restored
 from components.interchange.huggingface.rules import Rule, lstm, plain, restored
-from components.interchange.published import NEVER, Imported, check_family, chosen_rows, read_tensors
+from components.interchange.published import (
+    NEVER,
+    Imported,
+    check_family,
+    chosen_rows,
+    errors_of,
+    read_tensors,
+    texts_in,
+)
 from components.tokenization.char import CharTokenizer
 from components.tokenization.published import json_content
 from components.tokenization.special import END, FIRST_ORDINARY, SPECIAL_PIECES, UNK
@@ -55,9 +63,7 @@ def from_flair(folder: Path, *, family: str | None, digest: str) -> Imported:
 
 
 def _items(path: Path) -> list[str]:
-    items = json_content(path)
-    if not isinstance(items, list) or not all(isinstance(item, str) for item in items):
-        raise ArtifactError(f"{path}: expected a list of characters")
+    items = texts_in(json_content(path), f"{path}: expected a list of characters")
     if len({*items}) != len(items):
         raise ArtifactError(f"{path}: an item occurs twice")
     return items
@@ -78,8 +84,7 @@ def _converted(path: Path, direction: str, items: int) -> Restored:
         embedding, hidden = given["encoder.weight"].shape[-1], given["rnn.weight_hh_l0"].shape[-1]
         layers = sum(name.startswith("rnn.weight_hh") for name in given)
         settings = {"vocabulary": items, "embedding": embedding, "hidden": hidden, "layers": layers}
-        return restored("flair", settings, _rules(direction), given, file=f"{CHARACTERS}, or are another model's")
+        with errors_of(path):
+            return restored("flair", settings, _rules(direction), given, file=f"{CHARACTERS}, or are another model's")
     except KeyError as error:
         raise ArtifactError(f"{path}: not a language model of flair") from error
-    except ArtifactError as error:
-        raise ArtifactError(f"{path}: {error}") from error

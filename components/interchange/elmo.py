@@ -19,7 +19,7 @@ from components.core.errors import ArtifactError, ConfigError
 from components.data.segmenters import Segmentation
 from components.interchange.huggingface import Restored
 from components.interchange.huggingface.rules import Rule, plain, restored, transposed
-from components.interchange.published import Imported, check_family, chosen_rows
+from components.interchange.published import Imported, check_family, chosen_rows, errors_of
 from components.models.elmo import BEGIN, CHARACTERS, FINISH, FIRST_SPECIAL, PADDING, WORD_CHARACTERS
 from components.tokenization.published import json_content
 from components.tokenization.special import END, SPECIAL_PIECES, START
@@ -47,10 +47,8 @@ def options_file(weights: Path) -> Path:
 def from_elmo_file(weights: Path, *, family: str | None, digest: str) -> Imported:
     check_family(family, weights, "elmo")
     options = json_content(options_file(weights))
-    try:
+    with errors_of(weights):
         result = from_elmo(options, read_arrays(weights))
-    except ArtifactError as error:
-        raise ArtifactError(f"{weights}: {error}") from error
     tokenizer = OpenWordTokenizer(
         SPECIAL_PIECES, segmentation=Segmentation("none"), lowercase=False, strip_accents=False
     )

@@ -3,7 +3,8 @@
 import hashlib
 import json
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -17,7 +18,7 @@ from components.interchange.characters import FILES as FLAIR_FILES
 from components.interchange.elmo import SUFFIX as ELMO
 from components.interchange.elmo import from_elmo_file, options_file
 from components.interchange.huggingface import CONVERTERS, family_of
-from components.interchange.published import Imported, read_tensors, with_settings
+from components.interchange.published import Imported, errors_of, read_tensors, with_settings
 from components.interchange.sentence import read_reading, reading_files, transformer_folder
 from components.interchange.starts.registry import folder_of, listed_reading
 from components.interchange.transformer_xl import MODEL_TYPE as TRANSFO_XL
@@ -30,7 +31,7 @@ from components.models.encoder import KIND, empty_model, save_encoder, write_unt
 from components.models.sentence import Reading
 from components.settings.hub import is_hub_name
 from components.tokenization import Tokenizer
-from components.tokenization.published import FILES, Vocabulary, json_content, read_vocabulary
+from components.tokenization.published import FILES, Vocabulary, json_object, read_vocabulary
 from components.tokenization.special import FIRST_ORDINARY
 
 WEIGHTS: Final = "model.safetensors"
@@ -43,10 +44,7 @@ def read_config(folder: Path) -> dict[str, Any]:
         raise ArtifactError(f"{folder}: no such folder")
     if not (folder / "config.json").is_file():
         raise ArtifactError(f"{folder}: no config.json; this is not a Hugging Face model")
-    config = json_content(folder / "config.json")
-    if not isinstance(config, dict):
-        raise ArtifactError(f"{folder / 'config.json'}: expected an object")
-    return config
+    return json_object(folder / "config.json")
 
 
 def weight_files(folder: Path) -> list[Path]:
@@ -126,26 +124,13 @@ def read_published(
     if family is not None:
         family_named(family)
     source = _local(source)
-    result, files = _recognised(source, vocabulary)
+    read, files = _recognised(source, vocabulary)
     content = _digest(source, files)
     if digest is not None and digest != content:
         raise ArtifactError(
             f"{source}: its digest is {content}, expected {digest}; it is not the model that was specified"
         )
-    if result == "fastai":
-        imported = from_fastai_file(files[0], files[1], family=family, digest=content)
-    elif result == ELMO:
-        imported = from_elmo_file(source, family=family, digest=content)
-    elif result == "vectors":
-        imported = from_vectors(source, family=family, digest=content)
-    elif result == TRANSFO_XL:
-        config, tensors = read_config(source), read_tensors(files[1:-1])
-        imported = from_transfo_xl(source, config, tensors, family=family, digest=content)
-    elif result == "flair":
-        imported = from_flair(source, family=family, digest=content)
-    else:
-        imported = _from_huggingface(source, family, content)
-    return with_settings(imported, settings or {}, source=source)
+    return with_settings(read(source, family=family, digest=content), settings or {}, source=source)
 
 
 def source_digest(source: Path) -> str:
@@ -168,18 +153,20 @@ def _local(source: Path) -> Path:
     return folder_of(source) if is_hub_name(source) else source
 
 
-def _recognised(source: Path, vocabulary: Path | None) -> tuple[str, list[Path]]:
+def _recognised(source: Path, vocabulary: Path | None) -> tuple[Callable[..., Imported], list[Path]]:
+    """The function that reads a published model, and the files that decide the result."""
     if (source / CHARACTERS).is_file():
-        return "flair", [source / name for name in FLAIR_FILES]
-    if (source / "config.json").is_file() and read_config(source).get("model_type") == TRANSFO_XL:
+        return from_flair, [source / name for name in FLAIR_FILES]
+    if (source / "config.json").is_file() and (config := read_config(source)).get("model_type") == TRANSFO_XL:
         # The installed transformers cannot convert this pickle.
         pickled = source / PICKLES[0]
         plain = pickled.is_file() and not (source / WEIGHTS).is_file()
         weights = [pickled] if plain else weight_files(source)
-        return TRANSFO_XL, [source / "config.json", *weights, vocabulary_file(source)]
+        read = partial(from_transfo_xl, config=config, weights=weights)
+        return read, [source / "config.json", *weights, vocabulary_file(source)]
     if source.is_dir():
         inner = transformer_folder(source)
-        return "huggingface", [
+        return _from_huggingface, [
             inner / "config.json", *weight_files(inner), *(inner / name for name in FILES), *reading_files(source)
         ]  # fmt: skip
     if not source.exists():
@@ -188,18 +175,18 @@ def _recognised(source: Path, vocabulary: Path | None) -> tuple[str, list[Path]]
         words = vocabulary or source.with_name("itos.json")
         if not words.is_file():
             raise ArtifactError(f"{words}: does not exist; name the vocabulary of {source.name} with --vocabulary")
-        return "fastai", [source, words]
+        return partial(from_fastai_file, vocabulary=words), [source, words]
     if source.suffix == ELMO:
-        return ELMO, [source, options_file(source)]
+        return from_elmo_file, [source, options_file(source)]
     if source.suffix in VECTORS:
-        return "vectors", [source]
+        return from_vectors, [source]
     raise ArtifactError(
         f"{source}: unknown format; give a Hugging Face folder, a fastai file (.pth) with its vocabulary, ELMo's "
         f"weights ({ELMO}), or word vectors ({', '.join(VECTORS)})"
     )
 
 
-def _from_huggingface(folder: Path, family: str | None, digest: str) -> Imported:
+def _from_huggingface(folder: Path, *, family: str | None, digest: str) -> Imported:
     reading, layers = read_reading(folder)
     if entry := listed_reading(folder):
         listed = Reading.model_validate(entry)
@@ -216,10 +203,8 @@ def _from_huggingface(folder: Path, family: str | None, digest: str) -> Imported
         )
     tensors = read_tensors(weight_files(folder))
     vocabulary = read_vocabulary(folder)
-    try:
+    with errors_of(folder):
         settings, rows, inner, fresh = CONVERTERS[result].from_huggingface(config, tensors)
-    except ArtifactError as error:
-        raise ArtifactError(f"{folder}: {error}") from error
     if vocabulary.size != rows:
         raise ArtifactError(f"{folder}: the tokenizer has {vocabulary.size} pieces, but the model has {rows} rows")
     kind = vocabulary.tokenizer.kind

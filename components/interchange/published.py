@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import pickle
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -65,6 +66,22 @@ class Imported:
     def learned_output(self) -> bool:
         """Whether the source has an output layer over the vocabulary; embedding models lack it."""
         return not any(name.endswith(OUTPUT_BIASES) for name in self.fresh)
+
+
+@contextmanager
+def errors_of(source: Path) -> Iterator[None]:
+    """Errors of what is read name the source first."""
+    try:
+        yield
+    except ArtifactError as error:
+        raise ArtifactError(f"{source}: {error}") from error
+
+
+def texts_in(value: Any, wrong: str) -> list[str]:
+    """The value, if it is a list of texts. `wrong`: the message of the error about another one."""
+    if not isinstance(value, list) or not all(isinstance(each, str) for each in value):
+        raise ArtifactError(wrong)
+    return value
 
 
 def chosen_rows(table: Tensor, rows: Tensor, missing: float) -> Tensor:

@@ -17,7 +17,16 @@ from torch import Tensor
 from components.core.errors import ArtifactError
 from components.interchange.huggingface import Restored
 from components.interchange.huggingface.rules import Keys, Reader, Rule, module, normalised, plain, restored, transposed
-from components.interchange.published import NEVER, Imported, check_family, chosen_rows, plain_content
+from components.interchange.published import (
+    NEVER,
+    Imported,
+    check_family,
+    chosen_rows,
+    errors_of,
+    plain_content,
+    read_tensors,
+    texts_in,
+)
 from components.interchange.words import word_tokenizer, words_log
 from components.tokenization.special import END, FIRST_ORDINARY, SPECIAL_PIECES, UNK
 
@@ -54,9 +63,9 @@ _EMBEDDING: Final = "transformer.word_emb"
 
 
 def from_transfo_xl(
-    folder: Path, config: Mapping[str, Any], tensors: Mapping[str, Tensor], *, family: str | None, digest: str
+    folder: Path, *, config: Mapping[str, Any], weights: Sequence[Path], family: str | None, digest: str
 ) -> Imported:
-    """Import the content of config.json and the tensors of a folder.
+    """Import a folder with the content of config.json and the files of the weights.
 
     Raises:
         ArtifactError: the vocabulary is missing or damaged, the files do not match, or config.json has unsupported
@@ -64,10 +73,9 @@ def from_transfo_xl(
         ConfigError: another family is requested.
     """
     check_family(family, folder, FAMILY)
-    try:
+    tensors = read_tensors(weights)
+    with errors_of(folder):
         settings, vocabulary, given, _ = _restored(config, tensors)
-    except ArtifactError as error:
-        raise ArtifactError(f"{folder}: {error}") from error
     path = vocabulary_file(folder)
     words = _words(path)
     if len(words) != vocabulary:
@@ -105,9 +113,7 @@ def _words(path: Path) -> list[str]:
         return list(dict.fromkeys(line.split()[0] for line in lines if line.strip()))
     content = plain_content(path, remedy="write the words as vocab.txt, one per line")
     words = content.get("idx2sym") if isinstance(content, dict) else None
-    if not isinstance(words, list) or not all(isinstance(word, str) for word in words):
-        raise ArtifactError(f"{path}: has no list of words idx2sym")
-    return words
+    return texts_in(words, f"{path}: has no list of words idx2sym")
 
 
 def _restored(config: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> Restored:

@@ -46,20 +46,26 @@ class WordVectors:
 
 
 def read_vectors(path: Path) -> WordVectors:
-    """Read a file of word vectors, plain or .gz, with or without a header.
+    """Read word vectors: a .bin file of word2vec or fastText, or text, plain or .gz, with or without a header.
 
     Raises:
-        DataError: the file is missing, damaged or empty; a line has another width, a repeated word or a value that is
-            not a finite number; the header has another number of words.
+        DataError: the file is missing, damaged, empty, or of a quantised model; a line has another width, a repeated
+            word or a value that is not a finite number; the header has another number of words.
     """
-    path = Path(path)
     try:
-        with gzip.open(path, "rb") if path.suffix == ".gz" else path.open("rb") as file:
-            return _read(path, cast(BinaryIO, file))
+        with gzip.open(path, "rb") if path.suffix == ".gz" else path.open("rb") as opened:
+            file = cast(BinaryIO, opened)
+            if path.suffix != SUFFIX:
+                return _read(path, file)
+            if struct.unpack("<i", file.read(4).ljust(4, b"\0"))[0] == MAGIC:
+                return _fasttext(path, file)
+            file.seek(0)
+            return _word2vec(path, file)
     except FileNotFoundError as error:
         raise DataError(f"{path}: does not exist") from error
-    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-        raise DataError(f"{path}: damaged or truncated ({error}); download it again") from error
+    except (EOFError, zlib.error, gzip.BadGzipFile, struct.error) as error:
+        what = "truncated" if path.suffix == SUFFIX else f"damaged or truncated ({error})"
+        raise DataError(f"{path}: {what}; download it again") from error
     except OSError as error:
         raise DataError(f"{path}: cannot be read ({error.strerror})") from error
 
@@ -71,7 +77,6 @@ def write_vectors(path: Path, words: Sequence[str], vectors: Vectors) -> None:
         DataError: a word is empty or contains white space, or there are not as many words as vectors.
         ArtifactError: the disk is full or the path cannot be written.
     """
-    path = Path(path)
     if len(words) != len(vectors):
         raise DataError(f"{len(words)} words for {len(vectors)} vectors")
     for word in words:
@@ -187,28 +192,6 @@ class FastTextVectors(WordVectors):
         # The end of a line has no n-grams.
         buckets = ngram_buckets(word, self.config) if len(self.grams) and word != "</s>" else []
         return np.asarray(np.vstack([row[None], self.grams[buckets]]).mean(0) if buckets else row, np.float32)
-
-
-def read_any(path: Path) -> WordVectors:
-    """Read word vectors: a .bin file of word2vec or fastText, or text (`read_vectors`).
-
-    Raises:
-        DataError: the file is missing, damaged, or of a quantised model.
-    """
-    if path.suffix != SUFFIX:
-        return read_vectors(path)
-    try:
-        with path.open("rb") as file:
-            if struct.unpack("<i", file.read(4).ljust(4, b"\0"))[0] == MAGIC:
-                return _fasttext(path, file)
-            file.seek(0)
-            return _word2vec(path, file)
-    except FileNotFoundError as error:
-        raise DataError(f"{path}: does not exist") from error
-    except OSError as error:
-        raise DataError(f"{path}: cannot be read ({error.strerror})") from error
-    except (struct.error, EOFError) as error:
-        raise DataError(f"{path}: truncated; download it again") from error
 
 
 def _word2vec(path: Path, file: BinaryIO) -> WordVectors:

@@ -24,8 +24,16 @@ from torch import Tensor
 from components.core.errors import ArtifactError
 from components.data.segmenters import SEGMENTERS, Segmentation
 from components.interchange.huggingface.rules import lstm, normalised, plain, restored
-from components.interchange.published import NEVER, Imported, check_family, chosen_rows, plain_tensors
-from components.interchange.vectors import UNKNOWN, FastTextVectors, read_any
+from components.interchange.published import (
+    NEVER,
+    Imported,
+    check_family,
+    chosen_rows,
+    errors_of,
+    plain_tensors,
+    texts_in,
+)
+from components.interchange.vectors import UNKNOWN, FastTextVectors, read_vectors
 from components.models.ulmfit import FAMILY, AWDLSTMConfig
 from components.tokenization.bert import backend
 from components.tokenization.published import json_content
@@ -103,12 +111,9 @@ def read_fastai(weights: Path, vocabulary: Path) -> FastaiModel:
         )
     words = json_content(vocabulary)
     state = plain_tensors(weights, remedy="save it with learn.save(..., with_opt=False)")
-    if not isinstance(words, list) or not all(isinstance(word, str) for word in words):
-        raise ArtifactError(f"{vocabulary}: expected a list of words")
-    try:
+    words = texts_in(words, f"{vocabulary}: expected a list of words")
+    with errors_of(weights):
         return from_fastai(state, words)
-    except ArtifactError as error:
-        raise ArtifactError(f"{weights}: {error}") from error
 
 
 def _our_pieces(vocabulary: Sequence[str], rows: int) -> tuple[list[str], list[int]]:
@@ -152,7 +157,7 @@ def from_vectors(path: Path, *, family: str | None, digest: str) -> Imported:
         DataError: the file is damaged.
         ConfigError: another family is requested.
     """
-    read = read_any(path)
+    read = read_vectors(path)
     families = ("fasttext", "word2vec") if isinstance(read, FastTextVectors) else ("word2vec",)
     family = family or families[0]
     check_family(family, path, *families)

@@ -22,7 +22,7 @@ from components.data.formats.textkey import digest_of
 from components.data.ingestion.cleaning import clean
 from components.data.ingestion.dedup import Shingles, Sketches
 from components.data.ingestion.matching import TextSearch
-from components.data.ingestion.readers import TEXT, form_for, raw_files, read_texts, text_documents
+from components.data.ingestion.readers import TEXT, form_for, raw_files, read_documents, text_documents
 from components.data.tasks.data import Fields
 from components.labelling.rows import FileRow
 from components.settings.params import Params
@@ -105,7 +105,7 @@ def _distinct(texts: Iterable[Fields], excluded: set[bytes], counts: dict[str, i
     seen: set[bytes] = set()
     for fields in texts:
         counts["read"] += 1
-        if not all(field.strip() for field in fields):
+        if not all(map(str.strip, fields)):
             continue
         digest = digest_of(fields)
         if digest in excluded:
@@ -136,5 +136,5 @@ def _of_domain(params: Params) -> Iterator[Fields]:
         return
     for source in filter(None, [params.data.domain, *params.data.unlabelled]):
         for file in raw_files(Path(source.path))[0]:
-            for _, text, _ in read_texts(file, source, Reading()):
-                yield (clean(text, strip_markup=params.ingest.strip_markup),)
+            for _, texts, _ in read_documents(file, source, Reading()):
+                yield (clean(*texts, strip_markup=params.ingest.strip_markup),)

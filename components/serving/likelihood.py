@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 
 from components.core.errors import ConfigError, DataError
 from components.data.formats.lines import Reading
-from components.data.ingestion.readers import read_texts
+from components.data.ingestion.readers import read_documents
 from components.models import family as family_named
 from components.models.base import Carry, LanguageModel
 from components.models.encoder import Encoder, load_encoder
@@ -209,8 +209,8 @@ def measure_file(directory: Path, file: Path, *, text: str = "text", most: int |
     encoder = load_encoder(directory)
     if family_named(encoder.family).objective not in ("causal", "masked", "permuted"):
         raise ConfigError(f"the family {encoder.family!r} has no language model, so texts have no probability")
-    collected = (document for _, document, _ in read_texts(file, CorpusSource(path=str(file), text=text), Reading()))
-    documents = (document for document in collected if document.strip())
+    read = read_documents(file, CorpusSource(path=str(file), text=text), Reading())
+    documents = (document for _, (document,), _ in read if document.strip())
     return measure_texts(encoder, documents, most=most, where=str(file))
 
 

@@ -70,8 +70,8 @@ def read_vocabulary(folder: Path) -> Vocabulary:
     Raises:
         ArtifactError: there is no tokenizer, it is damaged, or its rules are not supported.
     """
-    settings = _json(folder / "special_tokens_map.json") | _json(folder / "tokenizer_config.json")
-    settings["lower"] = bool(_json(reading_config(folder)).get("do_lower_case"))
+    settings = json_object(folder / "special_tokens_map.json") | json_object(folder / "tokenizer_config.json")
+    settings["lower"] = bool(json_object(reading_config(folder)).get("do_lower_case"))
     if (folder / "tokenizer.json").is_file():
         return _from_library(folder / "tokenizer.json", settings)
     if (folder / "vocab.txt").is_file():
@@ -90,7 +90,7 @@ def read_vocabulary(folder: Path) -> Vocabulary:
         merges = [line.split(" ") for line in lines if line and not line.startswith("#version")]
         if settings.get("add_prefix_space"):
             raise ArtifactError(f"{folder}: add_prefix_space is not supported")
-        vocabulary = _json(folder / "vocab.json")
+        vocabulary = json_object(folder / "vocab.json")
         bert = BertWords(segmentation=Segmentation("none"), lowercase=True, strip_accents=True)
         split = bert if any(piece.endswith(WORD_END) for piece in vocabulary) else None
         return _pairs(folder / "vocab.json", vocabulary, merges, settings, words=split)
@@ -118,7 +118,7 @@ def published_tokenizer(folder: Path, *, kind: str, digest: str | None) -> Token
 
 
 def _from_library(path: Path, settings: Mapping[str, Any]) -> Vocabulary:
-    content = _json(path)
+    content = json_object(path)
     try:
         model, normalizer, cutter = content["model"], content["normalizer"], content["pre_tokenizer"]
         kind, entries = model.get("type", "BPE" if "merges" in model else "WordPiece"), model["vocab"]
@@ -327,7 +327,7 @@ def json_content(path: Path) -> Any:
         raise ArtifactError(f"{path}: not readable as JSON ({error})") from error
 
 
-def _json(path: Path) -> dict[str, Any]:
+def json_object(path: Path) -> dict[str, Any]:
     content = json_content(path) if path.is_file() else {}
     if not isinstance(content, dict):
         raise ArtifactError(f"{path}: expected an object")

@@ -43,7 +43,7 @@ def toy(monkeypatch, tmp_path) -> Path:
 def test_a_new_format_is_read_by_every_entry_point(toy, tmp_path, monkeypatch):
     assert kinds.form_of(toy) == "toy"
     assert [row["text"] for _, row in rows.open_rows(toy).rows] == TEXTS
-    assert [text for _, text, _ in readers.read_texts(toy, CorpusSource(path=str(toy)), Reading())] == TEXTS
+    assert [text for _, (text,), _ in readers.read_documents(toy, CorpusSource(path=str(toy)), Reading())] == TEXTS
     name, source, _ = made(toy, tmp_path, monkeypatch)
     assert (source.kind, source.label) == ("classification", "verdict")
     assert [fields[0] for fields, _ in rows_of(name, source)] == sorted(TEXTS)

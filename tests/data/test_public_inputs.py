@@ -13,7 +13,7 @@ from components.data.checks.measure import task_units
 from components.data.formats.lines import Reading
 from components.data.formats.rows import open_rows
 from components.data.formats.stored import open_stored, store
-from components.data.ingestion.readers import read_texts
+from components.data.ingestion.readers import read_documents
 from components.labelling.rows import read_rows
 from components.settings.data import CorpusSource
 from headstart.tasks import read_task
@@ -68,7 +68,7 @@ def test_texts_without_labels(case, file):
     if file.suffix in (".txt", ".json") or case.name == "lines.csv":
         pytest.skip("a txt file holds documents; a JSON document is no corpus")
     reading = Reading()
-    texts = [text for _, text, _ in read_texts(file, CorpusSource(path=str(file), text=case.text), reading)]
+    texts = [text for _, (text,), _ in read_documents(file, CorpusSource(path=str(file), text=case.text), reading)]
     assert texts == list(case.all_texts or case.texts)
     assert reading.skipped["rows_malformed"] == case.left_out
 

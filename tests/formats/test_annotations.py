@@ -13,7 +13,7 @@ from components.data.formats.annotations import CharSpan, PredictedRow
 from components.data.formats.hub import WRITERS
 from components.data.formats.lines import Reading
 from components.data.formats.rows import open_rows
-from components.data.formats.words import covered, word_bounds
+from components.data.formats.words import covered, words_of
 from components.settings.detection import detected
 from tests.formats.reading import columns, numbered
 from tests.tasks.labelled import jsonl, read, targets
@@ -236,7 +236,7 @@ def test_numbers_of_no_class_are_refused(tmp_path, value):
 
 SPANS = [CharSpan(0, 11, "PER"), CharSpan(20, 25, "LOC")]
 PREDICTED = [
-    PredictedRow({"text": TEXT, "n": 1}, TEXT, spans=SPANS, tokens=word_bounds(TEXT)),
+    PredictedRow({"text": TEXT, "n": 1}, TEXT, spans=SPANS, tokens=words_of(TEXT)),
     PredictedRow({"text": "It  rains", "n": 2}, "It  rains", spans=[], tokens=[(0, 2), (4, 9)]),
 ]
 LABELLED = [
@@ -295,11 +295,10 @@ def test_a_data_set_of_predictions(tmp_path):
 
 
 def test_words_and_what_spans_cover():
-    assert [TEXT[start:end] for start, end in word_bounds(TEXT)] == WORDS
+    assert [TEXT[start:end] for start, end in words_of(TEXT)] == WORDS
     # A vowel sign of Thai is a mark, and belongs to its word.
-    assert word_bounds("ดี มาก") == [(0, 2), (3, 6)]
-    assert word_bounds("ดีมาก", [2]) == [(0, 2), (2, 5)]
-    bounds = word_bounds("New York-based Ada")
+    assert words_of("ดี มาก") == [(0, 2), (3, 6)]
+    bounds = words_of("New York-based Ada")
     assert bounds == [(0, 3), (4, 8), (8, 9), (9, 14), (15, 18)]
     # The first span ends within a word, the second overlaps it, the third covers a space.
     spans = [(0, 7, "LOC"), (4, 8, "ORG"), (3, 4, "X"), (15, 18, "PER")]

@@ -3,6 +3,7 @@
 import random
 import re
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import yaml
@@ -15,9 +16,10 @@ from components.data.formats.words import (
     encode,
     inventory,
     scheme_of,
-    word_bounds,
     words,
+    words_of,
 )
+from components.data.segmenters import Segmentation
 
 ENGLISH = "It\u2019s 2 o'clock_now, Zoë! na\u00efve A/B 3.5\u20ac x\u00b2 \u2013 \U0001f600 #tag @me don't"
 
@@ -27,8 +29,8 @@ def test_english_words_are_runs_of_letters_digits_and_underscores():
     assert words(ENGLISH) == golden == re.findall(r"\w+", ENGLISH)
     plain = "a_b, c-d 1.5 (E)"
     assert words(plain) == ["a_b", "c", "d", "1", "5", "E"]
-    assert [plain[a:b] for a, b in word_bounds(plain)] == ["a_b", ",", "c", "-", "d", "1", ".", "5", "(", "E", ")"]
-    assert [plain[a:b] for a, b in word_bounds(plain, marks="joined")] == plain.split()
+    assert [plain[a:b] for a, b in words_of(plain)] == ["a_b", ",", "c", "-", "d", "1", ".", "5", "(", "E", ")"]
+    assert [plain[a:b] for a, b in words_of(plain, marks="joined")] == plain.split()
 
 
 @pytest.mark.parametrize(
@@ -36,11 +38,14 @@ def test_english_words_are_runs_of_letters_digits_and_underscores():
 )
 def test_marks_belong_to_words_and_scripts_without_spaces_are_split(text, expected):
     assert words(text) == expected
-    assert [text[start:end] for start, end in word_bounds(text, marks="none")] == expected
+    assert [text[start:end] for start, end in words_of(text, Segmentation("none"), marks="none")] == expected
 
 
 def test_words_end_at_cuts():
-    assert word_bounds("abc de, fg", [1, 2, 4, 6, 7], marks="none") == [(0, 1), (1, 2), (2, 3), (4, 6), (8, 10)]
+    segmenter = SimpleNamespace(cuts=lambda text: iter([1, 2, 4, 6, 7]))
+    segmentation = SimpleNamespace(choose=lambda text: segmenter)
+    words = words_of("abc de, fg", segmentation, marks="none")
+    assert words == [(0, 1), (1, 2), (2, 3), (4, 6), (8, 10)]
 
 
 CASES = {

@@ -7,12 +7,13 @@ import pytest
 
 from components.core.errors import DataError
 from components.data.formats.lines import Reading
-from components.data.ingestion.readers import raw_files, read_texts
+from components.data.ingestion.readers import raw_files, read_documents
 from components.settings.data import CorpusSource
 
 
 def texts(path: Path, **source: Any) -> list[tuple[int, str, str | None]]:
-    return list(read_texts(path, CorpusSource(path=str(path), **source), Reading()))
+    read = read_documents(path, CorpusSource(path=str(path), **source), Reading())
+    return [(number, text, row_id) for number, (text,), row_id in read]
 
 
 def write(path: Path, text: str) -> Path:
@@ -79,8 +80,8 @@ def test_errors_name_the_csv_line(tmp_path, text, message):
 def test_after_an_unclosed_quote_reading_goes_on_in_the_next_line(tmp_path):
     path = write(tmp_path / "a.csv", 'id,text\n0,"a, b"\n1,"open\n' + '2,"some more, text"\n' * 300_000)
     reading = Reading()
-    read = list(read_texts(path, CorpusSource(path="x"), reading))
-    assert len(read) == 300_001 and {text for _, text, _ in read} == {"a, b", "some more, text"}
+    read = list(read_documents(path, CorpusSource(path="x"), reading))
+    assert len(read) == 300_001 and {text for _, (text,), _ in read} == {"a, b", "some more, text"}
     assert (reading.skipped["rows_malformed"], reading.first_skipped["rows_malformed"]) == (1, [3])
 
 

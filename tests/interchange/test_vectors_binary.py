@@ -12,7 +12,7 @@ from components.core.errors import ArtifactError, ConfigError, DataError
 from components.data.segmenters import Segmentation
 from components.interchange import vectors
 from components.interchange.importing import import_encoder, read_published
-from components.interchange.vectors import MAGIC, read_any
+from components.interchange.vectors import MAGIC, read_vectors
 from components.models.encoder import load_encoder
 from components.models.fasttext import FastTextConfig, ngram_buckets
 from components.settings.tokenizer import WordSettings
@@ -50,7 +50,7 @@ def composed(word: str, row: int | None) -> np.ndarray:
 
 @pytest.mark.parametrize("feed", [b"", b"\n"])
 def test_word2vec(tmp_path, feed):
-    read = read_any(word2vec(tmp_path / "v.bin", feed=feed))
+    read = read_vectors(word2vec(tmp_path / "v.bin", feed=feed))
     assert read.words == WORDS
     np.testing.assert_array_equal(read.vectors, VECTORS)
     published = read_published(tmp_path / "v.bin")
@@ -59,7 +59,7 @@ def test_word2vec(tmp_path, feed):
 
 
 def test_fasttext_composes_all_words(tmp_path):
-    read = read_any(fasttext(tmp_path / "v.bin"))
+    read = read_vectors(fasttext(tmp_path / "v.bin"))
     assert read.words == WORDS
     expected = [VECTORS[0], *(composed(word, row) for row, word in enumerate(WORDS) if row)]
     np.testing.assert_allclose(read.take(np.arange(4)), expected, rtol=1e-6)
@@ -119,4 +119,4 @@ def test_pieces_outside_the_file_start_from_their_ngrams(tmp_path):
 def test_invalid_files(tmp_path, prepare, message):
     prepare(tmp_path / "v.bin")
     with pytest.raises((DataError, ArtifactError), match=message):
-        read_any(tmp_path / "v.bin")
+        read_vectors(tmp_path / "v.bin")

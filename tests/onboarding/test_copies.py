@@ -21,8 +21,7 @@ def folder(tmp_path: Path) -> Path:
 
 def take(folder: Path) -> Path:
     root = folder.parent / "project"
-    path, within = take_files({"train": folder}, name="reviews", root=root)
-    return root / path / within["train"]
+    return root / take_files({"train": folder}, name="reviews", root=root) / folder.name
 
 
 def test_a_folder_is_copied_as_one_and_listed_a_fixed_number_of_times(folder, monkeypatch):

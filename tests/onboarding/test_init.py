@@ -129,7 +129,7 @@ def test_copies_of_parallel_files_are_still_parallel_files(root, tmp_path):
         (folder / "seq.out").write_text("O O B-number\n" * 20)
         (folder / "label").write_text("play\n" * 20)
     files = split_files(tmp_path / "snips")
-    path, _ = take_files(files, name="snips", root=root)
+    path = take_files(files, name="snips", root=root)
     assert detected(root / path / "train", kind="tagging") == detected(files["train"], kind="tagging")
     assert (root / path / ".train.manifest.json").is_file()
 

@@ -6,6 +6,7 @@ import json
 import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -24,7 +25,7 @@ from components.core.processors import cores
 from components.data.facts import Facts
 from components.data.formats.lines import Reading
 from components.data.formats.tables import Layout
-from components.data.ingestion.readers import TEXT, form_for, raw_files, read_texts
+from components.data.ingestion.readers import TEXT, form_for, raw_files, read_documents
 from components.data.sampling import Rows, read_rows
 from components.data.tasks.data import Examples
 from components.data.tasks.kinds import find_kind
@@ -40,7 +41,7 @@ from components.settings.formats import by_name, is_table
 from components.settings.loading import load_params
 from components.settings.minutes import FIRST_MINUTES
 from components.settings.recipes import CHARACTERS, LEAST_WORDS, PASSES
-from components.settings.tasks import KINDS, OF_ONE_TEXT, TaskSource, has
+from components.settings.tasks import KINDS, OF_ONE_TEXT, SPLITS, TaskSource, has
 
 if TYPE_CHECKING:
     from components.cli.onboarding.starts import Measured
@@ -82,12 +83,15 @@ class Proposal:
     others: list[str] = field(default_factory=list)
 
     def learn(self, characters: int) -> None:
-        """Propose a language model of a text of so many characters."""
+        """Propose a language model of a text of so many characters, unless it is too short: `PASSES` over it, at most
+        `minutes`."""
         from components.cli.onboarding.starts import own_speed
 
         threads.use(cores())
         self.speed = own_speed()
-        self.own_tokens = own_tokens(characters, speed=self.speed, minutes=self.minutes)
+        if (words := characters / CHARACTERS) >= LEAST_WORDS:
+            tokens = min(PASSES * 1.4 * words, 60 * self.minutes * self.speed)
+            self.own_tokens = max(100_000, int(tokens // 100_000) * 100_000)
 
     @property
     def reading(self) -> Extent:
@@ -200,19 +204,6 @@ def _flow(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False)
 
 
-def own_tokens(characters: int, *, speed: float, minutes: float) -> int:
-    """Budget of an own language model: `PASSES` over the text, at most `minutes`; 0 if the text is too short.
-
-    Args:
-        speed: tokens per second.
-    """
-    words = characters / CHARACTERS
-    if words < LEAST_WORDS:
-        return 0
-    tokens = min(PASSES * 1.4 * words, 60 * minutes * speed)
-    return max(100_000, int(tokens // 100_000) * 100_000)
-
-
 def block_name(text: str) -> str:
     """A name for a block, from the name of a file or folder."""
     return re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-") or "task"
@@ -264,8 +255,8 @@ def init(options: InitOptions, *, root: Path) -> list[str]:
     again = "this command again with --overwrite --start {}"
     said = _starts_in_words(measured, start) if measured or texts else [advice(facts.language, use=again)]
     made = make_project(root)
-    path, within = take_files(files, name=name, root=root)
-    task = {"path": path} | _block(keys, facts, within)
+    path = take_files(files, name=name, root=root)
+    task = {"path": path} | _block(keys, facts, files)
     proposal = Proposal(name, task, facts, start=start, minutes=options.minutes, others=meant.others)
     proposal.unlabelled, of_texts = _take(texts, root=root)
     if start is None and texts:
@@ -292,11 +283,9 @@ def init(options: InitOptions, *, root: Path) -> list[str]:
 
 
 def _understood(rows: Rows, file: Path, options: InitOptions) -> Understanding:
-    try:
+    with _for_user(file):
         text = options.text.split(",") if options.text else ()
         return understand(rows, text=text, label=options.label or None, kind=options.kind or None)
-    except DataError as error:
-        raise _for_user(error, where=file) from error
 
 
 def _keys(keys: dict[str, Any], rows: Rows, file: Path, options: InitOptions) -> dict[str, Any]:
@@ -350,19 +339,18 @@ def _with_group(
     return keys | {"group": name}, [f"{why} (--group names another column, group: null means none)"]
 
 
-def _block(keys: Mapping[str, Any], facts: Facts, files: Mapping[str, str]) -> dict[str, Any]:
+def _block(keys: Mapping[str, Any], facts: Facts, files: Mapping[str, Path]) -> dict[str, Any]:
     """Keys of `data.tasks.<name>` below its path, in the order in which they are written."""
-    split = {split: files.get(split) for split in ("train", "dev", "test") if split in files or split != "dev"}
+    names = {split: files[split].name if split in files else None for split in SPLITS}
+    split = {split: name for split, name in names.items() if name or split != "dev"}
     block = {"kind": facts.kind} | split | {key: value for key, value in keys.items() if key != "kind"}
     block |= {"language": facts.language} if facts.language != "en" else {}
     return block | ({"empty": "drop"} if facts.of_any("empty") else {})
 
 
 def _read(name: str, source: TaskSource) -> Examples:
-    try:
+    with _for_user():
         return find_kind(source.kind, key=f"data.tasks.{name}.kind").read(name, source)
-    except DataError as error:
-        raise _for_user(error) from error
 
 
 #: Keys of params.yaml in messages, which a user of `init` does not have yet -> the flag that sets them.
@@ -375,15 +363,19 @@ _FLAGS: Final = {
 }
 
 
-def _for_user(error: DataError, *, where: object = None) -> DataError:
-    """An error that names flags, not keys."""
-    where = "" if where is None and error.where == error.key else where
+@contextmanager
+def _for_user(where: object = None) -> Iterator[None]:
+    """Errors with flags instead of keys, which a user of `init` has not seen; a place that is a key is left out."""
 
     def flag(key: str) -> str:
         name = key.rpartition(".")[2]
         return _FLAGS.get(name, name)
 
-    return DataError(error.said(flag, where=where))
+    try:
+        yield
+    except DataError as error:
+        where = "" if where is None and error.where == error.key else where
+        raise DataError(error.said(flag, where=where)) from error
 
 
 def _source(name: str, keys: dict[str, Any], files: Mapping[str, Path]) -> TaskSource:
@@ -427,7 +419,7 @@ def _text(path: Path, *, like: str | None, root: Path) -> _Text:
     if form_for(files[0]) != TEXT:
         column = text_columns(read_rows(files[0]), like=[like] if like else ())[0]
     source = CorpusSource(path=_relative(path, root), text=column)
-    return path, source, sum(len(text) for file in files for _, text, _ in read_texts(file, source, Reading()))
+    return path, source, sum(len(text) for file in files for _, (text,), _ in read_documents(file, source, Reading()))
 
 
 def _take(texts: Sequence[_Text], *, root: Path) -> tuple[list[str | dict[str, str]], list[str]]:
@@ -461,9 +453,10 @@ def _starts_in_words(measured: Sequence[Measured], start: Measured | None) -> li
         chosen = "; chosen" if each is start and len(measured) > 1 else ""
         lines.append(f"start {each.name}: {each.parameters / 1e6:.1f} M parameters, {speed}{evidence}{chosen}")
     lines += [f"warning: {each.warning}" for each in measured if each.warning]
-    if start is not None and (reading := start.reading).chunk is not None:
+    reading = start and start.reading
+    if reading and reading.chunk is not None:
         lines.append(f"long texts are read in windows of {reading.chunk} pieces")
-    if start is not None and (reading := start.reading).cut:
+    if reading and reading.cut:
         lines.append(f"warning: {reading.cut:.1%} of the texts have more than {reading.max_length} pieces and are cut")
     return lines
 

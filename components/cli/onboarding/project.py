@@ -15,8 +15,8 @@ from components.data.formats.plain import files_at
 from components.settings.loading import load_params
 
 
-def take_files(files: Mapping[str, Path], *, name: str, root: Path) -> tuple[str, dict[str, str]]:
-    """The folder of labelled files below the project, and split -> name of the file in it.
+def take_files(files: Mapping[str, Path], *, name: str, root: Path) -> str:
+    """The folder of labelled files below the project.
 
     Files below `data/` stay where they are if they are in one folder; others are copied to data/tasks/NAME, where DVC
     versions them. A copy is renewed if the file has changed.
@@ -28,7 +28,7 @@ def take_files(files: Mapping[str, Path], *, name: str, root: Path) -> tuple[str
     data = (root / "data").resolve()
     only = next(iter(folders))
     if len(folders) == 1 and data in only.parents:
-        return only.relative_to(root.resolve()).as_posix(), {split: file.name for split, file in files.items()}
+        return only.relative_to(root.resolve()).as_posix()
     target = root / "data" / "tasks" / name
     target.mkdir(parents=True, exist_ok=True)
     with changing_data(root, [target]):
@@ -43,7 +43,7 @@ def take_files(files: Mapping[str, Path], *, name: str, root: Path) -> tuple[str
                             shutil.copytree(each, draft.path, copy_function=shutil.copyfile, dirs_exist_ok=True)
                         else:
                             shutil.copyfile(each, draft.path)
-    return target.relative_to(root).as_posix(), {split: file.name for split, file in files.items()}
+    return target.relative_to(root).as_posix()
 
 
 def holds_lines(path: Path) -> bool:
@@ -64,7 +64,7 @@ def holds_lines(path: Path) -> bool:
 def take_lines(file: Path, *, name: str, root: Path) -> Path:
     """Write each line of a file as a row of data/unlabelled/NAME.jsonl, where DVC versions it; returns its path.
 
-    Readers of txt files take a file as one document (`components.data.ingestion.readers.read_texts`).
+    Readers of txt files take a file as one document (`components.data.ingestion.readers.read_documents`).
     """
     target = root / "data" / "unlabelled" / f"{name}.jsonl"
     with named_output(target, overwrite=True) as draft, draft.path.open("w", encoding="utf-8") as output:

@@ -57,8 +57,11 @@ def make_project(folder: Path) -> list[str]:
     config = _DVC.format(no_scm="\n    no_scm = true" * no_scm)
     write_atomic(folder / ".dvc" / "config", config)
     write_atomic(folder / ".dvc" / ".gitignore", "/config.local\n/tmp\n/cache\n")
-    for name, wanted in ((".gitignore", _GITIGNORE), (".dvcignore", _DVCIGNORE)):
-        _append(folder / name, wanted)
+    for path, wanted in ((folder / ".gitignore", _GITIGNORE), (folder / ".dvcignore", _DVCIGNORE)):
+        before = path.read_text(encoding="utf-8") if path.is_file() else ""
+        if missing := [line for line in wanted if line not in before.splitlines()]:
+            between = "" if not before or before.endswith("\n") else "\n"
+            write_atomic(path, before + between + "\n".join(missing) + "\n")
     return made
 
 
@@ -72,11 +75,3 @@ def commit_project(folder: Path) -> None:
     # Without a commit the lineage of a model lacks the version of the settings, which is no reason to end.
     for arguments in (["add"], ["commit", "-q", "--no-verify", "-m", "headstart: settings"]):
         git(folder, *author, *arguments, "--", *names)
-
-
-def _append(path: Path, lines: tuple[str, ...]) -> None:
-    """Add the lines that a file lacks."""
-    before = path.read_text(encoding="utf-8") if path.is_file() else ""
-    missing = [line for line in lines if line not in before.splitlines()]
-    if missing:
-        write_atomic(path, before + ("" if not before or before.endswith("\n") else "\n") + "\n".join(missing) + "\n")

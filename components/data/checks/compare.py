@@ -7,6 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from components.data.checks.measure import Statistics
+from components.data.columns import listed
 from components.settings.checks import ChecksSettings
 
 #: Number of names or shares that a message lists.
@@ -75,7 +76,7 @@ def compare(
     if new["rows"] < (1 - MOST_LOSS) * old["rows"]:
         yield "rows", f"{new['rows']:,} rows, {old['rows']:,} before; allowed loss {MOST_LOSS:.0%}", (), False
     if new["columns"] and (missing := [name for name in old["columns"] if name not in new["columns"]]):
-        yield "columns", f"column {_list(missing)} is missing", (), False
+        yield "columns", f"column {listed(missing, _LISTED)} is missing", (), False
     labels, former = new["classes"], old["classes"]
     if names is not None and labels and former:
         # With an expected count of m, a label is absent by chance with probability exp(-m).
@@ -88,8 +89,8 @@ def compare(
             ("missing label", gone, names[1], "other splits have it"),
         ):
             for moved, more in ((False, ""), (True, f" in this split; {where}")):
-                if listed := sorted(name for name in changed if (name in elsewhere) == moved):
-                    yield "labels", f"{what} {_list(listed)}{more}", (), moved
+                if changed_names := sorted(name for name in changed if (name in elsewhere) == moved):
+                    yield "labels", f"{what} {listed(changed_names, _LISTED)}{more}", (), moved
     yield from distributions(new, old)
 
 
@@ -104,8 +105,8 @@ def distributions(new: Statistics, old: Statistics) -> Iterator[Violation]:
         change = (shares.now - shares.before).abs()
         if (distance := change.sum() / 2) > allowed and (p := _probability(counts.to_numpy())) < ERROR:
             largest = shares.loc[change.sort_values(ascending=False, kind="stable").index[:_LISTED]]
-            listed = [f"{_named(check, name)} {before:.1%} -> {now:.1%}" for name, before, now in largest.itertuples()]
-            text = f"{words} changed: {', '.join(listed)}; distance {distance:.2f}, allowed {allowed:g}; p = {p:.1g}"
+            shown = [f"{_named(check, name)} {before:.1%} -> {now:.1%}" for name, before, now in largest.itertuples()]
+            text = f"{words} changed: {', '.join(shown)}; distance {distance:.2f}, allowed {allowed:g}; p = {p:.1g}"
             name, before, now = next(largest.itertuples())
             positions = new["positions"].get(f"script:{name}", ()) if check == "language" and now > before else ()
             lost = (counts.before - counts.now).clip(0).sum() / counts.before.sum()
@@ -130,8 +131,3 @@ def _named(check: str, key: str) -> str:
         return f"{key!r}"
     low, high = (2 ** (int(key) / 2 + half) - 1 for half in (0, 0.5))
     return f"{math.ceil(low)} to {math.ceil(high) - 1} characters"
-
-
-def _list(names: Sequence[str]) -> str:
-    more = f" and {len(names) - _LISTED} more" if len(names) > _LISTED else ""
-    return ", ".join(f"{name!r}" for name in names[:_LISTED]) + more

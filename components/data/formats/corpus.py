@@ -87,6 +87,7 @@ class ShardWriter:
         #: Name of a finished file -> its size and SHA-256, as in a manifest.
         self.files: dict[str, dict[str, Any]] = {}
         self._directory, self._prefix, self._schema, self._limit = directory, prefix, schema, limit
+        self._path = directory / f".{prefix}"
         self._open: pq.ParquetWriter | None = None
         self._size = 0
 
@@ -108,10 +109,6 @@ class ShardWriter:
         if self._size >= self._limit:
             self.close()
 
-    @property
-    def _path(self) -> Path:
-        return self._directory / f".{self._prefix}"
-
     def close(self) -> list[str]:
         """Finish the current file; returns the names of all files, in order."""
         if self._open is not None:
@@ -123,11 +120,3 @@ class ShardWriter:
             self.files[name] = {"bytes": (self._directory / name).stat().st_size, "sha256": digest}
             self._open, self._size = None, 0
         return self.names
-
-
-def previous(directory: Path) -> dict[str, Any] | None:
-    """The facts of the complete corpus in `directory`; None if there is none or it is damaged."""
-    try:
-        return read_manifest(directory, kind=KIND).facts
-    except ArtifactError:
-        return None

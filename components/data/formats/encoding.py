@@ -88,15 +88,15 @@ def detect_encoding(path: Path, sample: bytes) -> Encoding:
 def _is_mixed(sample: bytes) -> bool:
     """Whether at least half of the lines beyond ASCII are UTF-8; in other encodings, few are by chance."""
     lines = [line for line in sample.split(b"\n") if not line.isascii()]
-    return sum(_is_utf8(line) for line in lines) >= max(2, len(lines) / 2)
+    return sum(not decode(line)[1] for line in lines) >= max(2, len(lines) / 2)
 
 
-def _is_utf8(line: bytes) -> bool:
+def decode(raw: bytes) -> tuple[str, int]:
+    """A text in UTF-8 in which bytes that are no UTF-8 are U+FFFD, and their number."""
     try:
-        line.decode()
+        return raw.decode(), 0
     except UnicodeDecodeError:
-        return False
-    return True
+        return raw.decode(errors="replace"), len(raw) - len(raw.decode(errors="ignore").encode())
 
 
 def _wide(path: Path, sample: bytes) -> Encoding:

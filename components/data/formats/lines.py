@@ -18,7 +18,7 @@ import orjson
 import pyarrow as pa
 
 from components.core.errors import ConfigError, DataError
-from components.data.formats.encoding import SAMPLE, UTF8, Encoding, detect_encoding, sample_of
+from components.data.formats.encoding import SAMPLE, UTF8, Encoding, decode, detect_encoding, sample_of
 
 #: Longer lines are errors: a file without line breaks, or an unclosed quote. Documents are far shorter.
 LINE_BYTES = 8_000_000
@@ -203,14 +203,6 @@ def _valid(block: bytes, before: int, reading: Reading) -> bytes:
                 reading.first_bad += [before + number + 1][: LISTED - len(reading.first_bad)]
         block = b"\n".join(raws)
     return block
-
-
-def decode(raw: bytes) -> tuple[str, int]:
-    """The text, and the number of bytes that are not UTF-8; each invalid sequence becomes one U+FFFD."""
-    try:
-        return raw.decode(), 0
-    except UnicodeDecodeError:
-        return raw.decode(errors="replace"), len(raw) - len(raw.decode(errors="ignore").encode())
 
 
 def whole(path: Path, reading: Reading, *, encoding: str | None = None) -> str:

@@ -13,7 +13,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from components.core.errors import DataError
-from components.data.formats.lines import LINE_BYTES, decode, too_long
+from components.data.formats.encoding import decode
+from components.data.formats.lines import LINE_BYTES, too_long
 from components.data.formats.tables import Numbered, Rows, problem
 
 _ROWS = 4_096

@@ -41,9 +41,9 @@ def text_key(text: str) -> str:
     if text.isascii():
         # Nothing to normalise, and no invisible character of category Cf.
         folded = text.lower()
-        return " ".join(folded.translate(_WORDS).split()) or folded.strip() or text.strip()
-    visible = unicodedata.normalize("NFD", text.translate(_VISIBLE))
-    folded = unicodedata.normalize("NFC", visible.casefold())
+    else:
+        visible = unicodedata.normalize("NFD", text.translate(_VISIBLE))
+        folded = unicodedata.normalize("NFC", visible.casefold())
     return " ".join(folded.translate(_WORDS).split()) or folded.strip() or text.strip()
 
 

@@ -153,20 +153,6 @@ def words(text: str) -> list[str]:
     return result
 
 
-def word_bounds(
-    text: str, cuts: Iterable[int] = (), *, marks: Literal["apart", "joined", "none"] = "apart"
-) -> list[tuple[int, int]]:
-    """(start, end) of the words of a text.
-
-    Args:
-        cuts: positions at which a word ends although no space follows, ascending (languages without spaces).
-        marks: other characters, such as punctuation marks: each is a word (`apart`), they are part of the words beside
-            them (`joined`), or of none.
-    """
-    pattern = _PATTERNS[marks][not text.isascii()]
-    return list(_cut((match.span() for match in pattern.finditer(text)), iter(cuts)))
-
-
 _SEGMENTATION: Final = Segmentation("auto")
 
 
@@ -174,9 +160,15 @@ def words_of(
     text: str, segmentation: Segmentation = _SEGMENTATION, *, marks: Literal["apart", "joined", "none"] = "apart"
 ) -> list[tuple[int, int]]:
     """(start, end) of the words of a text that no tool has split: at white space and punctuation, in Thai by a
-    dictionary, in other languages without spaces at every character."""
+    dictionary, in other languages without spaces at every character.
+
+    Args:
+        marks: other characters, such as punctuation marks: each is a word (`apart`), they are part of the words beside
+            them (`joined`), or of none.
+    """
     segmenter = segmentation.choose(text)
-    return word_bounds(text, segmenter.cuts(text) if segmenter else (), marks=marks)
+    bounds = (match.span() for match in _PATTERNS[marks][not text.isascii()].finditer(text))
+    return list(_cut(bounds, segmenter.cuts(text) if segmenter else iter(())))
 
 
 def _cut(bounds: Iterable[tuple[int, int]], cuts: Iterator[int]) -> Iterator[tuple[int, int]]:

@@ -45,7 +45,7 @@ class Shingles:
     without words is represented by the hash of the whole text.
     """
 
-    def __init__(self, *, ngram: int, permutations: int) -> None:
+    def __init__(self, *, ngram: int = NGRAM, permutations: int = PERMUTATIONS) -> None:
         self.ngram = ngram
         self.permutations = permutations
 
@@ -85,7 +85,15 @@ def hashed_words(texts: Sequence[str]) -> tuple[Words64, npt.NDArray[np.int64]]:
     starts, ends = _word_bounds(np.frombuffer(data, dtype=np.uint8))
     separators = np.flatnonzero(np.frombuffer(data, dtype=np.uint8) == 0)
     bounds = np.concatenate([[0], np.searchsorted(starts, separators), [len(starts)]])
-    return _word_hashes(data, starts, ends), bounds
+    # The hash of a word is of its length, first eight bytes and last eight bytes: the eight bytes at every offset as
+    # integers are overlapping views, no copy.
+    padded = bytes(8) + data + bytes(8)
+    eights = np.ndarray((len(data) + 9,), dtype="<u8", buffer=padded, strides=(1,))
+    lengths = ends - starts
+    short = np.minimum(lengths, 8)
+    first = eights[starts + 8] & _LOWEST[short]
+    last = eights[ends] >> (np.uint64(8) * (np.uint64(8) - short.astype(np.uint64)) % np.uint64(64))
+    return _mix(first * np.uint64(MULTIPLIER) ^ _mix(last + lengths.astype(np.uint64))), bounds
 
 
 def word_sums(words: Words64) -> tuple[Words64, Words64]:
@@ -135,18 +143,6 @@ def _word_bounds(data: npt.NDArray[np.uint8]) -> tuple[npt.NDArray[np.int64], np
     begins = (inside[1:-1] & ~inside[:-2]) | unspaced
     stops = inside[1:-1] & (~inside[2:] | np.append(begins[1:], True))
     return np.flatnonzero(begins), np.flatnonzero(stops) + 1
-
-
-def _word_hashes(data: bytes, starts: npt.NDArray[np.int64], ends: npt.NDArray[np.int64]) -> Words64:
-    """A hash of each word's length, first eight bytes and last eight bytes."""
-    padded = bytes(8) + data + bytes(8)
-    # The eight bytes at every offset as integers: overlapping views, no copy.
-    eights = np.ndarray((len(data) + 9,), dtype="<u8", buffer=padded, strides=(1,))
-    lengths = ends - starts
-    short = np.minimum(lengths, 8)
-    first = eights[starts + 8] & _LOWEST[short]
-    last = eights[ends] >> (np.uint64(8) * (np.uint64(8) - short.astype(np.uint64)) % np.uint64(64))
-    return _mix(first * np.uint64(MULTIPLIER) ^ _mix(last + lengths.astype(np.uint64)))
 
 
 def blocks(texts: Sequence[str]) -> Iterator[list[str]]:

@@ -129,9 +129,9 @@ def what_became_of(directory: Path, document: str) -> list[Outcome]:
 
 
 def _at_position(directory: Path, facts: Mapping[str, Any], file: str, line: int) -> list[Outcome]:
-    source = next((name for name in facts["files"] if file == name or file.endswith(f"/{name}")), None)
+    source = next((name for name in facts["files"] if f"/{file}".endswith(f"/{name}")), None)
     if source is None:
-        if any(file == name or file.endswith(f"/{name}") for name in facts["ignored"]):
+        if any(f"/{file}".endswith(f"/{name}") for name in facts["ignored"]):
             raise DataError(f"{file}: was not read by ingest: its suffix is not a known format")
         raise DataError(f"{directory}: no raw file {file!r}{nearest(file, facts['files'])}")
     if _MULTILINE.search(source):

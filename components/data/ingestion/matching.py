@@ -13,7 +13,6 @@ import numpy as np
 from components.data.formats.textkey import text_key
 from components.data.ingestion.cleaning import clean
 from components.data.ingestion.dedup import (
-    NGRAM,
     Documents,
     Shingles,
     Sketches,
@@ -26,8 +25,6 @@ from components.data.ingestion.dedup import (
     word_sums,
 )
 
-#: Splits whose texts are left out.
-HELD_OUT: Final = ("dev", "test")
 #: Estimated Jaccard similarity from which a text is a near copy of one of dev or test.
 NEAR: Final = 0.8
 #: Values of the signatures of texts that are not compared with stored signatures.
@@ -120,7 +117,7 @@ class HeldOut:
 
     def __init__(self, texts: Iterable[str], *, permutations: int = SEARCH_PERMUTATIONS) -> None:
         cleaned = list(dict.fromkeys(map(clean, texts)))
-        self._shingles = Shingles(ngram=NGRAM, permutations=permutations)
+        self._shingles = Shingles(permutations=permutations)
         self._keys = set(map(text_key, cleaned))
         self._search = TextSearch(cleaned, shingles=self._shingles)
 

@@ -21,7 +21,7 @@ from components.data.batches import batches
 from components.data.formats.corpus import PAIR_SCHEMA, SCHEMA, SPLITS, ShardWriter
 from components.data.formats.lines import Reading
 from components.data.ingestion.cleaning import clean
-from components.data.ingestion.dedup import NGRAM, PERMUTATIONS, Shingles, exact_keys, packed_rows
+from components.data.ingestion.dedup import PERMUTATIONS, Shingles, exact_keys, packed_rows
 from components.data.ingestion.documents import DROPPED_SCHEMA, JUDGED, ORIGINS, Origin
 from components.data.ingestion.matching import SEARCH_PERMUTATIONS, HeldOut
 from components.data.ingestion.readers import read_documents
@@ -91,7 +91,7 @@ def read_part(item: ReadPart, key: str, work: Work) -> Facts:
         DataError: a raw file is damaged.
     """
     near = item.settings.near_duplicates
-    shingles = Shingles(ngram=NGRAM, permutations=PERMUTATIONS) if near else None
+    shingles = Shingles() if near else None
     held = json.loads(work.read(item.judged).read_text(encoding="utf-8"))
     judged = HeldOut(held, permutations=PERMUTATIONS if near else SEARCH_PERMUTATIONS) if held else None
     schemas = {DOCUMENTS: texts_schema(item.source), KEYS: keys_schema(item.settings), LEFT_OUT: DROPPED_SCHEMA}

@@ -60,7 +60,7 @@ def form_for(path: Path) -> str:
     Raises:
         DataError: a corpus cannot have such files.
     """
-    name = inner_name(path) if path.suffix.lower() == ".zip" and path.is_file() else path.name
+    name = inner_name(path)
     form = TEXT if suffix_of(name) == ".txt" else by_name(name)
     is_packed = path.suffix.lower() in CODECS
     if form != TEXT and (not form or not FORMATS[form].corpus or (form == "parquet" and is_packed)):
@@ -94,16 +94,6 @@ def raw_files(source: Path) -> tuple[list[Path], list[Path]]:
         hint = f"; {others[0].name} and {len(others) - 1} other(s) have an unknown format" if others else ""
         raise DataError(f"{source}: has no {_suffixes()} file (plain, .gz or .zst){hint}")
     return readable, others
-
-
-def read_texts(path: Path, source: CorpusSource, reading: Reading) -> Iterator[tuple[int, str, str | None]]:
-    """(line, text, id) of every document of a raw file; a null text becomes "", a missing id column gives None.
-
-    Raises:
-        DataError: see the reader of the format.
-    """
-    for number, (text,), row_id in read_documents(path, source, reading):
-        yield number, text, row_id
 
 
 def read_documents(

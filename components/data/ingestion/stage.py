@@ -8,6 +8,7 @@ documents. Parts are steps that may run at the same time (`components.cluster.sh
 import hashlib
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -18,11 +19,11 @@ import pyarrow as pa
 from pydantic import Field
 
 from components.cluster.shards import Facts, Steps, Work, digest_of, sharded
-from components.core.artifacts import Draft, digest_file, digest_text, flatten, write_atomic, writing
+from components.core.artifacts import Draft, digest_file, digest_text, flatten, read_manifest, write_atomic, writing
 from components.core.digests import kept_digests
-from components.core.errors import DataError
+from components.core.errors import ArtifactError, DataError
 from components.core.progress import Progress
-from components.data.formats.corpus import KIND, SPLITS, previous, read_batches
+from components.data.formats.corpus import KIND, SPLITS, read_batches
 from components.data.ingestion.documents import DROPPED_SCHEMA, JUDGED, REASONS, Origin, dropped_writer
 from components.data.ingestion.duplicates import find_duplicates, mapped_keys
 from components.data.ingestion.parts import KEYS, LEFT_OUT, ReadPart, WritePart, divided, read_part, write_part, written
@@ -96,7 +97,9 @@ def ingest(job: IngestJob) -> Path:
         "settings": job.settings.model_dump(mode="json"),
         "columns": [*columns, job.source.id],
     }
-    before = previous(job.output)
+    before: Facts | None = None
+    with suppress(ArtifactError):  # there is no complete corpus, or it is damaged
+        before = read_manifest(job.output, kind=KIND).facts
     reason = _reason_to_write(before, recipe, paths, digests, rebuild=job.rebuild)
     keep = before if not reason else None
     if keep and keep["files"] == digests:

@@ -16,23 +16,20 @@ from itertools import islice
 from pathlib import Path
 from typing import Final
 
-import pyarrow as pa
-import pyarrow.parquet as pq
-
 from components.core.artifacts import write_json, writing
 from components.core.errors import ConfigError
 from components.data.formats import corpus
 from components.data.formats.lines import Reading
-from components.data.ingestion.matching import BATCH, HELD_OUT, HeldOut
-from components.data.ingestion.readers import raw_files, read_texts
+from components.data.ingestion.matching import BATCH, HeldOut
+from components.data.ingestion.readers import raw_files, read_documents
 from components.data.tasks.data import Fields, row_texts
 from components.data.tasks.examples import read_facts, read_rows_without_label, read_split
+from components.data.tasks.judged import HELD_OUT
+from components.data.tasks.results import write_fields
 from components.data.unlabelled_texts import FILE, KIND, digest_of
 from components.settings.data import CorpusSource
 from components.settings.section import Positive, Section
 from components.settings.tasks import OF_ONE_TEXT, TextSource, has
-
-_SCHEMA = pa.schema([("fields", pa.list_(pa.string()))])
 
 
 class UnlabelledJob(Section):
@@ -113,8 +110,7 @@ def write_texts(output: Path, rows: Iterable[Fields], *, examples: Path, most: i
 
 def _write(output: Path, texts: list[Fields], sources: list[str], left_out: int) -> Path:
     with writing(output, kind=KIND) as draft:
-        table = pa.table([pa.array(texts, pa.list_(pa.string()))], schema=_SCHEMA)
-        pq.write_table(table, draft.path / FILE, compression="zstd")
+        write_fields(draft.path / FILE, texts)
         write_json(draft.path / "metrics.json", {"texts": len(texts), "held_out": left_out})
         draft.facts |= {"sources": sources, "rows": len(texts)}
     if texts or left_out:
@@ -176,7 +172,7 @@ def _texts(job: DomainTextsJob) -> Iterator[tuple[str, str]]:
     """The texts and their ids."""
     if job.unlabelled is not None:
         for path in raw_files(Path(job.unlabelled.path))[0]:
-            for number, text, row_id in read_texts(path, job.unlabelled, Reading()):
+            for number, (text,), row_id in read_documents(path, job.unlabelled, Reading()):
                 yield text, row_id or f"{path.name}:{number}"
     if job.examples is not None:
         kind, train = read_facts(job.examples).kind, read_split(job.examples, "train")

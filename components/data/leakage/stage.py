@@ -22,18 +22,17 @@ from components.core.progress import Progress
 from components.data.formats import corpus as corpora
 from components.data.formats.corpus import read_batches
 from components.data.ingestion.cleaning import clean
-from components.data.ingestion.dedup import NGRAM, Shingles, hashed_words
+from components.data.ingestion.dedup import Shingles, hashed_words
 from components.data.ingestion.matching import BATCH, LEAST_WORDS, SEARCH_PERMUTATIONS, TextSearch
 from components.data.tasks.data import Fields, row_texts
 from components.data.tasks.examples import read_facts, read_split
+from components.data.tasks.judged import HELD_OUT
 from components.settings.cluster import ClusterSettings
 from components.settings.evaluate import LeakageSettings
 from components.settings.section import Section
 
 KIND: Final = "leakage"
 SCHEMA: Final = 1
-#: Splits whose texts are searched for.
-SEARCHED: Final = ("dev", "test")
 #: Sources that hold raw documents; all others are train splits of tasks.
 CORPUS: Final = "corpus/"
 #: Examples that are listed per source and split.
@@ -70,12 +69,12 @@ class _Rows:
     """The texts of dev and test, numbered over both."""
 
     def __init__(self, examples: Path) -> None:
-        splits = {split: read_split(examples, split) for split in SEARCHED}
+        splits = {split: read_split(examples, split) for split in HELD_OUT}
         self.counts = {split: len(rows) for split, rows in splits.items()}
         self.ids = [row_id or "" for rows in splits.values() for row_id in rows.ids]
         fields = [parts for rows in splits.values() for parts in rows.fields]
         kind = read_facts(examples).kind
-        self.shingles = Shingles(ngram=NGRAM, permutations=SEARCH_PERMUTATIONS)
+        self.shingles = Shingles(permutations=SEARCH_PERMUTATIONS)
         #: Each row as one text, to compare with rows of train; texts that can be documents by themselves, to compare
         #: with corpora. Each text -> its rows.
         wholes, alone = defaultdict[str, list[int]](list), defaultdict[str, list[int]](list)
@@ -141,7 +140,7 @@ class _Copies:
     def as_json(self, rows: _Rows) -> dict[str, Any]:
         """The content of leakage.json; near copies are listed of rows without an exact one."""
         result: dict[str, Any] = {"documents": self.documents}
-        for split in SEARCHED:
+        for split in HELD_OUT:
             listed: list[dict[str, Any]] = [
                 {"row": rows.ids[row], "document": document, "similarity": round(similarity, 3)}
                 for row, document, similarity, exact in self._hits
@@ -266,7 +265,7 @@ def _metrics(content: Mapping[str, Any]) -> dict[str, int]:
     return {
         f"{source.replace('/', '.')}.{split}.{kind}": copies[split][kind]
         for source, copies in content["sources"].items()
-        for split in SEARCHED
+        for split in HELD_OUT
         for kind in ("exact", "near")
     }
 
@@ -277,7 +276,7 @@ def in_words(content: Mapping[str, Any]) -> Iterator[str]:
     for source, copies in content["sources"].items():
         parts = [
             f"{copies[split]['exact']} exact and {copies[split]['near']} near of {rows[split]:,} {split} rows"
-            for split in SEARCHED
+            for split in HELD_OUT
             if copies[split]["exact"] or copies[split]["near"]
         ]
         if parts:

@@ -15,13 +15,13 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 Floats = NDArray[np.float64]
-#: The parts of N inputs, such as (text,) or (question, context).
-Inputs = Sequence[tuple[str, ...]]
+#: The parts of one input, such as (text,) or (question, context).
+Fields = tuple[str, ...]
+#: The parts of N inputs.
+Inputs = Sequence[Fields]
 #: N vectors of different lengths: the targets, or a model's answers (see the modules of this package).
 Vectors = Sequence[NDArray[np.floating[Any]]]
 Vector = NDArray[Any]
-#: The parts of one input.
-Fields = tuple[str, ...]
 #: Class -> `f1`, `rows` and further metrics of the kind; None where the targets have no row of the class.
 Classes = dict[str, dict[str, float | None]]
 

@@ -12,7 +12,7 @@ from scipy.optimize import minimize_scalar
 from scipy.special import expit, log_softmax, softmax
 
 from components.data.scoring import Scoring
-from components.data.scoring.base import Vectors
+from components.data.scoring.base import Floats, Vectors
 from components.data.tasks.data import Answer, one_hot
 
 #: Bounds of a temperature.
@@ -20,10 +20,9 @@ TEMPERATURES: Final = (0.05, 20.0)
 #: Smallest probability whose logarithm is taken, and smallest difference of one from 1 (half of float32's spacing).
 LEAST: Final = 1e-300
 LEAST_REST: Final = 2.0**-25
-Array = NDArray[np.float64]
 
 
-def temperature_of(logits: Array, targets: Array, *, exclusive: bool) -> float:
+def temperature_of(logits: Floats, targets: Floats, *, exclusive: bool) -> float:
     """The temperature T with the highest likelihood of the targets under logits / T (Guo et al. 2017, section 4.2) and
     a normal prior on log T with mean 0 and std 1, so that few rows change T little.
 
@@ -41,7 +40,7 @@ def temperature_of(logits: Array, targets: Array, *, exclusive: bool) -> float:
     return float(np.exp(minimize_scalar(loss, bounds=(low, high), method="bounded", options={"xatol": 1e-4}).x))
 
 
-def loss_of(logits: Array, targets: Array, *, exclusive: bool) -> float:
+def loss_of(logits: Floats, targets: Floats, *, exclusive: bool) -> float:
     """Negative log-likelihood of (N, C) targets in nats, summed."""
     if exclusive:
         return float(-(targets * log_softmax(logits, axis=1)).sum())
@@ -110,7 +109,7 @@ def tempered(answers: Sequence[NDArray[Any]], temperature: float, *, exclusive: 
     return list(result.astype(np.float32))
 
 
-def _logits(probabilities: NDArray[Any], *, exclusive: bool) -> Array:
+def _logits(probabilities: NDArray[Any], *, exclusive: bool) -> Floats:
     """Logits of (N, C) probabilities; of exclusive ones their logarithms."""
     values = probabilities.astype(np.float64)
     logits = np.log(np.clip(values, LEAST, None))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field, fields
 from functools import cached_property
+from itertools import zip_longest
 from typing import Any, Final
 
 import numpy as np
@@ -18,20 +19,20 @@ MOST_JOINED: Final = 0.5
 
 
 def units_of(
-    keys: Sequence[Hashable], groups: Sequence[Hashable | None], documents: Sequence[Hashable | None]
+    keys: Sequence[Hashable], groups: Sequence[Hashable | None], documents: Sequence[Hashable | None] = ()
 ) -> NDArray[np.int64]:
     """The unit of each row: rows with the same key, group or document are in one unit, directly or through other rows.
 
     Where this would join most of the rows (a sentence such as "Yes." that is in every document), rows are joined by
     group and document only, and copies may lie in several units. `groups`, `documents`: N names; None: the row has
-    none. Returns (N,) numbers from 0, in the order of the first row.
+    none; empty: no row has one. Returns (N,) numbers from 0, in the order of the first row.
     """
     joined = _linked(keys, groups, documents)
     if not len(joined) or np.bincount(joined).max() <= MOST_JOINED * len(joined):
         return joined
     alone = [
         key if group is None and document is None else None
-        for key, group, document in zip(keys, groups, documents, strict=True)
+        for key, group, document in zip_longest(keys, groups, documents)
     ]
     return _linked(alone, groups, documents)
 
@@ -132,8 +133,7 @@ class Split:
         """(N,) number of each row's cluster, from 0: copies, the rows of a group and those of a document are in one;
         None if rows are independent."""
         # The groups of `group: auto` are no units if train has them too.
-        none: list[str | None] = [None] * len(self)
-        numbers = units_of(self.units.tolist(), self.groups or none, none)
+        numbers = units_of(self.units.tolist(), self.groups)
         return None if len(np.unique(numbers)) == len(self) else numbers
 
     @property
@@ -145,8 +145,7 @@ class Split:
         """(N,) number of the row's unit (`units_of`)."""
         if self.known_units is not None:
             return self.known_units
-        none: list[str | None] = [None] * len(self)
-        return units_of(self.digests, self.groups or none, none)
+        return units_of(self.digests, self.groups)
 
     @cached_property
     def digests(self) -> list[bytes]:

@@ -24,7 +24,7 @@ from components.data.tasks.budgets import folds_of, numbered, sample_rows
 from components.data.tasks.data import Examples, Fields, Labels, Split
 from components.data.tasks.judged import write_judged
 from components.data.tasks.kinds import find_kind
-from components.data.tasks.results import read_columns, vectors
+from components.data.tasks.results import read_columns, read_fields, vectors, write_fields
 from components.settings.section import Section
 from components.settings.tasks import SPLITS, TaskSource
 
@@ -109,8 +109,7 @@ def examples(job: ExamplesJob, result: Examples | None = None) -> Path:
             table = pa.Table.from_pydict(dict(zip(SCHEMA.names, columns, strict=True)), schema=SCHEMA)
             pq.write_table(table, draft.path / f"{name}.parquet", compression="zstd")
         if result.unlabelled:
-            table = pa.table({"fields": pa.array(result.unlabelled, pa.list_(pa.string()))})
-            pq.write_table(table, draft.path / UNLABELLED, compression="zstd")
+            write_fields(draft.path / UNLABELLED, result.unlabelled)
         (draft.path / "labels.json").write_text(json.dumps(result.labels, ensure_ascii=False, indent=1) + "\n")
         metrics: dict[str, Any] = {f"{name}_rows": len(split) for name, split in splits.items()}
         metrics |= {"classes": len(result.labels), **result.counts, "short": short}
@@ -218,10 +217,8 @@ def read_facts(directory: Path) -> TaskFacts:
 
 def read_rows_without_label(directory: Path) -> list[Fields]:
     """The inputs of the rows of train without a label."""
-    if not (directory / UNLABELLED).is_file():
-        return []
-    table = read_columns(directory / UNLABELLED, ["fields"], stage="examples")
-    return [tuple(parts) for parts in table.column("fields").to_pylist()]
+    path = directory / UNLABELLED
+    return read_fields(path, stage="examples") if path.is_file() else []
 
 
 def read_split(directory: Path, split: str) -> Split:

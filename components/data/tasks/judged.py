@@ -19,7 +19,7 @@ from components.data.tasks.data import Labels, Split, row_texts
 KIND: Final = "judged"
 FILE: Final = "texts.json"
 #: Splits all of whose rows are judged.
-WHOLE: Final = ("dev", "test")
+HELD_OUT: Final = ("dev", "test")
 
 
 def write_judged(
@@ -34,7 +34,7 @@ def write_judged(
     """Write the texts of the judged rows. `strata`: (N,) of the rows of train, by which budgets are drawn."""
     seeds = list(seeds)
     drawn = [sample_rows(strata, budget, seed=seed)[0] for budget in budgets for seed in seeds]
-    rows = [splits[split].fields for split in WHOLE]
+    rows = [splits[split].fields for split in HELD_OUT]
     rows.append(splits["train"].take(np.unique(np.concatenate(drawn))).fields)
     texts = {text for part in rows for fields in part for text in row_texts(kind, fields) if text.strip()}
     with writing(output, kind=KIND) as draft:

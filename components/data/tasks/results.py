@@ -22,7 +22,7 @@ from components.core.artifacts import write_json
 from components.core.errors import ArtifactError
 from components.data.scoring.base import Vectors
 from components.data.tasks.budgets import ALL
-from components.data.tasks.data import Answer, Split, mean_answers
+from components.data.tasks.data import Answer, Fields, Split, mean_answers
 
 KIND = "finetuned"
 #: Split of the predictions of a cross-validation: the training rows of the run's label budget and seed, in the order of
@@ -179,6 +179,21 @@ def read_columns(path: Path, columns: Sequence[str], *, stage: str, filters: Any
     except (OSError, ValueError, KeyError, pa.ArrowException) as error:
         reason = str(error).partition("\n")[0]
         raise ArtifactError(f"{path}: cannot be read ({reason}); run the stage {stage} again") from error
+
+
+def write_fields(path: Path, rows: Sequence[Fields]) -> None:
+    """Write inputs without labels, which `read_fields` reads."""
+    table = pa.table({"fields": pa.array(rows, pa.list_(pa.string()))})
+    pq.write_table(table, path, compression="zstd")
+
+
+def read_fields(path: Path, *, stage: str) -> list[Fields]:
+    """The inputs in a file. `stage`: that writes it, for the message.
+
+    Raises:
+        ArtifactError: the file is missing or damaged.
+    """
+    return [tuple(parts) for parts in read_columns(path, ["fields"], stage=stage).column("fields").to_pylist()]
 
 
 def vectors(column: pa.ChunkedArray) -> list[NDArray[Any]]:

@@ -11,8 +11,6 @@ from components.core.tables import LazyTable
 from components.settings import recipes
 from components.tokenization.special import PAD
 
-__all__ = ["CONVERTERS", "MODEL_TYPES", "Converter", "Restored", "family_of"]
-
 
 class Restored(NamedTuple):
     """A published model as a family's: settings without `vocabulary`, the number of rows, tensors in float32, and

@@ -14,7 +14,7 @@ from components.data.formats import corpus as corpora
 from components.data.formats.corpus import read_batches
 from components.data.formats.lines import Reading
 from components.data.ingestion.cleaning import clean
-from components.data.ingestion.dedup import NGRAM, PERMUTATIONS, Shingles, stores_signatures, unpacked_rows
+from components.data.ingestion.dedup import Shingles, stores_signatures, unpacked_rows
 from components.data.ingestion.documents import DROPPED, Origin, Outcome, what_became_of
 from components.data.ingestion.readers import read_documents
 from components.data.matching import Texts, key_of
@@ -151,7 +151,7 @@ def near_copies(params: Params, wanted: Sequence[str], *, without: Sequence[Copy
     if (near := params.ingest.near_duplicates) is None:
         return []
     listed = {(match.where, match.id) for match in without}
-    signatures = Shingles(ngram=NGRAM, permutations=PERMUTATIONS).sketches([clean(text) for text in wanted])
+    signatures = Shingles().sketches([clean(text) for text in wanted])
     matches: list[Copy] = []
     for directory in _complete(params):
         facts, here = read_manifest(directory, kind=corpora.KIND).facts, list[Copy]()

@@ -30,7 +30,7 @@ from torch import Tensor, nn
 from components.core import threads
 from components.core.artifacts import digest_files, read_manifest, writing
 from components.core.errors import ArtifactError, ConfigError
-from components.interchange.vectors import UNKNOWN, WordVectors, read_any
+from components.interchange.vectors import UNKNOWN, WordVectors, read_vectors
 from components.models.base import LanguageModel
 from components.models.layers.text_words import LONGEST, TextWords, packed
 from components.tokenization import Tokenizer
@@ -111,7 +111,7 @@ def prepare_vectors(
         raise ArtifactError(
             f"{path}: its digest is {actual}, expected {digest} (vectors_digest); it is not the file that was specified"
         )
-    read = read_any(path)
+    read = read_vectors(path)
     channel = None if model is None else model.static_vectors()
     width = read.vectors.shape[1]
     if channel is not None and channel.shape[1] != width:

@@ -44,7 +44,7 @@ def read_choices(name: str, source: TaskSource) -> Examples:
         choices = _choices(record, source)
         label = label_of(record.values[-1], source.label, record.origin)
         rows.add(split, (prompt, *choices), _right(label, choices, source, record.origin), record.origin)
-    return rows.examples(labels=[], target=lambda row: (row.target,))
+    return rows.examples(labels=[])
 
 
 def _choices(record: Record, source: TaskSource) -> list[str]:

@@ -46,8 +46,7 @@ def read_multilabel(name: str, source: TaskSource) -> Examples:
     if not seen:
         raise rows.unusable("label", "no row has a label")
     labels = sorted(seen | rows.unseen(seen, lambda row: row.target))
-    number = {label: index for index, label in enumerate(labels)}
-    return rows.examples(labels=labels, target=lambda row: [number[label] for label in row.target])
+    return rows.examples(labels=labels)
 
 
 def format_labels(fields: Fields, answer: Answer, labels: Sequence[str]) -> dict[str, Any]:

@@ -189,11 +189,13 @@ class Questions(Scoring):
     def statistics(self, fields: Inputs, targets: Vectors, answers: Vectors) -> sparse.csr_array:
         metrics = np.zeros((len(targets), self.width))
         half = self.width // 2
-        for row, ((_, context), target, answer) in enumerate(zip(fields, targets, answers, strict=True)):
-            references = [context[start:end] for start, end in target.astype(np.int64).reshape(-1, 2)]
-            start, end = (int(offset) for offset in answer[:2])
+        for row, (parts, target, answer) in enumerate(zip(fields, targets, answers, strict=True)):
+            references = _texts(parts, target)
             first = 0 if references else half
-            metrics[row, first : first + half] = (*answer_scores(context[start:end], references), 1)
+            metrics[row, first : first + half] = (
+                *answer_scores(parts[1][int(answer[0]) : int(answer[1])], references),
+                1,
+            )
         return sparse.csr_array(metrics)
 
     def scores(self, sums: Floats) -> dict[str, Floats]:
@@ -224,7 +226,7 @@ def _texts(fields: Fields, target: Vector) -> set[str]:
     return {fields[1][start:end] for start, end in target.astype(np.int64).reshape(-1, 2)}
 
 
-def answer_scores(answer: str, references: Sequence[str]) -> tuple[float, float, float, float]:
+def answer_scores(answer: str, references: Iterable[str]) -> tuple[float, float, float, float]:
     """F1, exact match, and both on characters: maxima over the references that are not empty after normalisation.
 
     An empty answer is no answer; without references the question is unanswerable.

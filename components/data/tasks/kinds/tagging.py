@@ -73,8 +73,7 @@ def read_tagging(name: str, source: TaskSource) -> Examples:
 
     kinds |= rows.unseen(kinds, lambda row: [str(kind) for tag in row.target if (kind := _kind(tag, source))])
     labels = sorted(kinds) if source.scheme == "none" else inventory(kinds, "bio")
-    number = {label: index for index, label in enumerate(labels)}
-    return rows.examples(labels=labels, target=lambda row: [number[tag] for tag in row.target])
+    return rows.examples(labels=labels)
 
 
 def _check(sentence: _Tagged) -> None:

@@ -70,11 +70,8 @@ def answers_beside(task: str, source: TaskSource) -> dict[bytes, Entry]:
 
 def labels_before(task: str, source: TaskSource) -> dict[bytes, tuple[str, ...]]:
     """Digest of a text with an answer -> the labels that it had before the first one; empty if it had none."""
-    before: dict[bytes, tuple[str, ...]] = {}
-    for entry in in_force(read_entries(labels_file(task, source))):
-        if "file" not in entry:
-            before.setdefault(digest_of(entry["texts"]), tuple(entry.get("before") or ()))
-    return before
+    entries = reversed(in_force(read_entries(labels_file(task, source))))
+    return {digest_of(entry["texts"]): tuple(entry.get("before") or ()) for entry in entries if "file" not in entry}
 
 
 def files_of(task: str, source: TaskSource, split: str) -> list[tuple[Path, str]]:

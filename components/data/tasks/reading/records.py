@@ -164,7 +164,7 @@ def read_records(
     layout = layout_of(source, file.member, nested=nested)
     group = source.group
     if group == AUTO:
-        group = AUTO_GROUP if _has_column(path, AUTO_GROUP, form, layout) else None
+        group = AUTO_GROUP if _has_group(path, form, layout) else None
     document = None if source.document == WHOLE_FILE else source.document
     # Attribute of `Origin` -> its column.
     further = {"slice": source.slice_column, "group": group, "id": source.id or FORMATS[form].id, "document": document}
@@ -206,13 +206,11 @@ def is_blank(value: Any) -> bool:
     return value is None or value == [] or (isinstance(value, str) and not value.strip())
 
 
-def _has_column(path: Path, column: str, form: str, layout: Layout) -> bool:
-    """Whether the first row of a file has a column of text or numbers with this name."""
+def _has_group(path: Path, form: str, layout: Layout) -> bool:
+    """Whether the first row of a file has a column `AUTO_GROUP` of text or numbers."""
+    plain = replace(layout, nested=False, tagged=False)
     try:
-        return (
-            next(read_columns(path, form, [column], replace(layout, nested=False, tagged=False), Reading()), None)
-            is not None
-        )
+        return next(read_columns(path, form, [AUTO_GROUP], plain), None) is not None
     except DataError:
         return False
 

@@ -5,6 +5,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import compress
 from pathlib import Path
 from typing import Any
 
@@ -125,12 +126,12 @@ class Rows(dict[str, list[Row]]):
         return unseen
 
     def examples(
-        self, *, labels: list[str], target: Callable[[Row], Sequence[float]], every_label: bool = False
+        self, *, labels: list[str], target: Callable[[Row], Sequence[float]] | None = None, every_label: bool = False
     ) -> Examples:
         """The splits of the task, validated together.
 
         Args:
-            target: row -> target as numbers.
+            target: row -> target as numbers; None: the numbers of its labels, without labels the number that it is.
             every_label: whether each label must remain in train (the target is then the index of a label).
 
         Raises:
@@ -144,7 +145,9 @@ class Rows(dict[str, list[Row]]):
             raise DataError(f"{block}.label_texts: {unknown[0]!r} is not a label; {given}")
         self._refuse_twin_ids()
         groups = {row.origin.group for rows in self.values() for row in rows} - {None}
-        label = (lambda row: int(target(row)[0])) if every_label else None
+        number = {name: index for index, name in enumerate(labels)}
+        numbers = target or (lambda row: [number[name] for name in row.target] if labels else (row.target,))
+        label = (lambda row: int(numbers(row)[0])) if every_label else None
         if "test" not in self:
             self["train"], self["test"] = _apart(self["train"], source.test_share, f"{block}.test_share", kept=label)
             self.counts["test_rows_held_out"] = len(self["test"])
@@ -166,7 +169,7 @@ class Rows(dict[str, list[Row]]):
             )
         self._count_repeated()
         without = [row.fields for row in self.unlabelled if row.origin.group not in groups]
-        return Examples(labels, **self._finished(target), counts=dict(self.counts), unlabelled=without)
+        return Examples(labels, **self._finished(numbers), counts=dict(self.counts), unlabelled=without)
 
     def _refuse_twin_ids(self) -> None:
         for rows in self.values():
@@ -305,10 +308,7 @@ def _apart(
             key=key,
             do=f"name a {what} file ({key.rpartition('.')[0]}.{what}) or add {'groups' if among else 'rows'}",
         )
-    return (
-        [row for row, flag in zip(rows, flags, strict=True) if not flag],
-        [row for row, flag in zip(rows, flags, strict=True) if flag],
-    )
+    return [row for row, name in zip(rows, names, strict=True) if name not in apart], [*compress(rows, flags)]
 
 
 def _nearest_unit(places: Mapping[str, float], names: Sequence[str], labels: Sequence[int]) -> set[str]:
