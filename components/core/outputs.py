@@ -54,7 +54,6 @@ def named_output(
             check_output(path, overwrite=overwrite)  # it may have appeared meanwhile
         return
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
         with partial_path(path, folder=folder) as partial:
             yield Draft(partial)
             check_output(path, overwrite=overwrite)

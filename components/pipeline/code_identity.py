@@ -21,7 +21,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
-from components.core.artifacts import digest_text
+from components.core.artifacts import digest_text, json_of
 
 #: Folder that contains the package `components`.
 ROOT = Path(__file__).parents[2]
@@ -81,7 +81,7 @@ class Sources:
         text = path.read_text(encoding="utf-8")
         stored, key = Path(importlib.util.cache_from_source(str(path))).with_suffix(".json"), digest_text(_own() + text)
         with suppress(OSError, ValueError, TypeError):  # none, or half of one by another process
-            before, *module = json.loads(stored.read_text(encoding="utf-8"))
+            before, *module = json_of(stored)
             if before == key:
                 return Module(*module)
         parsed = parse(text, settings=name.startswith(SETTINGS))

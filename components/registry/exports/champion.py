@@ -1,7 +1,6 @@
 """`headstart export`: the champion of a task, or a directory, for onnxruntime, transformers, or as a container, whose
 context has a Dockerfile, the model, the code and the locked packages."""
 
-import json
 import shutil
 import tempfile
 from collections.abc import Sequence
@@ -210,7 +209,7 @@ def _graph(directory: Path, classifier: TextClassifier, *, int8: bool) -> list[s
             f"{TOKENIZER} expects text with spaces between words; Headstart inserts them (segmenter: {segmenter})"
         )
     config = {"kind": classifier.kind, "labels": list(classifier.labels)}
-    (directory / CONFIG).write_text(json.dumps(config, ensure_ascii=False, indent=1) + "\n", encoding="utf-8")
+    write_json(directory / CONFIG, config, ensure_ascii=False)
     return notes
 
 
