@@ -440,6 +440,11 @@ def write_json(path: Path, value: Any, **form: Any) -> None:
     path.write_text(json.dumps(value, **{"indent": 1, "sort_keys": True} | form) + "\n", encoding="utf-8")
 
 
+def text_in(path: Path) -> str:
+    """The text of a file; empty if there is none."""
+    return path.read_text(encoding="utf-8") if path.is_file() else ""
+
+
 def json_of(path: Path) -> Any:
     """The value of a JSON file.
 

@@ -35,7 +35,7 @@ class Served:
     @cached_property
     def described(self) -> dict[str, str]:
         """The version, as every answer names it."""
-        return {"name": self.version.name, "version": self.version.number, "digest": self.version.digest}
+        return self.version.identity
 
 
 def load(registry: Registry, version: Version, *, int8: bool = False, error: float | None = None) -> Served:

@@ -16,6 +16,7 @@ from components.learners.task_models.sampler import ExampleSampler
 from components.learners.ways.base import Learned, Way
 from components.models.base import Batch
 from components.settings.finetune import FinetuneSettings
+from components.training.checkpoint import below
 from components.training.rng import counter_seed
 from components.training.windows import Sampler
 
@@ -65,7 +66,7 @@ class DistillationSampler(Sampler):
 
 def loss(model: TaskModel, batch: Batch) -> Tensor:
     """w times the loss of the labelled rows, plus (1 - w) times the loss of the unlabelled rows if there are any."""
-    taught = {name.removeprefix(TAUGHT): value for name, value in batch.items() if name.startswith(TAUGHT)}
+    taught = below(TAUGHT, batch)
     labelled = model.loss({name: value for name, value in batch.items() if not name.startswith(TAUGHT)})
     if not taught:
         return labelled
