@@ -22,11 +22,11 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from components.core.artifacts import digest_text, json_of, private, private_folder, write_atomic
+from components.core.artifacts import digest_text, json_of, private, private_folder, try_lock, write_atomic
 from components.core.environment import variables
 from components.core.errors import ArtifactError, ConfigError, HeadstartError, TransientError
 from flows.processes import MARK, answers, popen
-from flows.repository import find_root, read_locked, try_lock, write_locked
+from flows.repository import find_root, read_locked, write_locked
 from flows.terminal import terminal
 
 HOST = "127.0.0.1"

@@ -5,7 +5,6 @@ finished part. At the end the parts are joined into the output, which is complet
 parts, processes and interruptions.
 """
 
-import fcntl
 import hashlib
 import json
 import shutil
@@ -20,7 +19,7 @@ import pyarrow.parquet as pq
 from components.cluster.launcher import map_parallel
 from components.cluster.placement import WHOLE_GPU
 from components.cluster.shards import PARALLEL_BYTES, Facts, Work, digest_of, on_cluster, sharded
-from components.core.artifacts import json_of, link_or_copy, write_atomic
+from components.core.artifacts import json_of, link_or_copy, try_lock, write_atomic
 from components.core.errors import DataError
 from components.core.outputs import check_output, discard, named_output
 from components.data.formats.stored import Span, open_stored, store
@@ -317,10 +316,8 @@ def _owned(work: Path, output: Path) -> Iterator[None]:
         work.mkdir(parents=True, exist_ok=True)
         file = (work / LOCK).open("w")
     with file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise DataError(f"{output}: another process writes this file; wait for it or choose another path") from None
+        if not try_lock(file):
+            raise DataError(f"{output}: another process writes this file; wait for it or choose another path")
         try:
             yield
         finally:

@@ -65,6 +65,7 @@ def serve(
     address: Address,
     trial: Trial | None = None,
     load: Load = load,
+    limits: Limits | None = None,
     replicas: int = 1,
     sample: Fields = (),
 ) -> None:
@@ -76,7 +77,7 @@ def serve(
         raise ConfigError(f"--share must be above 0 and at most 1; found {trial.share:g}")
     if trial is not None and replicas > 1:
         raise ConfigError("--challenger counts in one process; serve it without --replicas")
-    limits = Limits()
+    limits = limits or Limits()
     poll = limits.poll_seconds
     build = partial(_champion, registry_settings, task, drift=drift, trial=trial, load=load, poll_seconds=poll)
     _run(build, address, limits, replicas, sample)

@@ -7,6 +7,7 @@ the knowledge in a neural network", section 2).
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import partial
 
 from torch import Tensor, nn
@@ -50,11 +51,12 @@ class Distil(Way):
         return DistillationSampler(labelled, ExampleSampler(texts, answers, batch_size=size, seed=seed))
 
 
+@dataclass
 class DistillationSampler(Sampler):
     """Batches of labelled rows, with unlabelled rows and the teacher's answers."""
 
-    def __init__(self, labelled: Sampler, taught: Sampler) -> None:
-        self.labelled, self.taught = labelled, taught
+    labelled: Sampler
+    taught: Sampler
 
     def batch(self, step: int, rank: int = 0, world: int = 1) -> Batch:
         taught = self.taught.batch(step, rank, world)

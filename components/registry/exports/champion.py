@@ -166,16 +166,16 @@ def export_classifier(source: Source, export: Export) -> list[str]:
                 f"{source.name}: is a model of words without a language model, which {form} cannot express; "
                 "use --format container"
             )
-        elif form == "huggingface":
-            from components.registry.exports.pipelines import MODULE, TRUST, write_pipeline
-
-            classifier = load_members(source.directory)[0].sharpened()
-            notes, usage = write_pipeline(draft.path, classifier, family=family_of(source.directory / ENCODER))
-            lines += [TRUST] * (draft.path / MODULE).exists()
         else:
             classifier = load_members(source.directory)[0].sharpened()
-            notes, usage = _graph(draft.path, classifier, int8=int8), snippet(classifier)
-            lines += _measured(draft.path, source, classifier, int8=int8)
+            if form == "huggingface":
+                from components.registry.exports.pipelines import MODULE, TRUST, write_pipeline
+
+                notes, usage = write_pipeline(draft.path, classifier, family=family_of(source.directory / ENCODER))
+                lines += [TRUST] * (draft.path / MODULE).exists()
+            else:
+                notes, usage = _graph(draft.path, classifier, int8=int8), snippet(classifier)
+                lines += _measured(draft.path, source, classifier, int8=int8)
         card = _card(source, str(config["kind"]), labels, usage=usage, lines=lines)
         (draft.path / CARD).write_text(card, encoding="utf-8")
         draft.facts |= {"form": form, "model": source.name, "digest": source.digest}
