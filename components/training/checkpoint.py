@@ -102,7 +102,6 @@ class CheckpointStore:
                         pyarrow.fs.copy_files(f"{folder}/{name}", target, pyarrow.fs.LocalFileSystem(), self.files)
             else:
                 final = Path(self._path(step))
-                final.parent.mkdir(parents=True, exist_ok=True)
                 with partial_path(final, folder=True) as partial:
                     _write(partial, tensors, numbers)
                     try:
