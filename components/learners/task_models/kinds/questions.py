@@ -68,7 +68,7 @@ def _windows(question: list[int], context: _Context, encoder: LanguageModel, *, 
     for window in cut(context.columns, room=room, stride=max(1, room // 2)) if len(context.columns) else (None,):
         pieces = [] if window is None else context.ids[slice(*window.pieces)]
         sequences.append(encoder.pair_tokens(question, pieces))
-        positions, characters = np.zeros((0, 2), dtype=np.int64), np.zeros((0, 2), dtype=np.int64)
+        positions = characters = np.zeros((0, 2), dtype=np.int64)
         if window is not None:
             inside = (window.start, window.end)
             positions = columns(context.columns, window, units=inside) + lead
