@@ -94,8 +94,10 @@ def some_windows(row: Encoded, target: Target, *, most: int, rng: np.random.Gene
     chosen = [held[int(rng.integers(len(held)))]] if held else []
     chosen += [int(window) for window in rng.permutation(len(row.pieces)) if window not in chosen][: most - len(chosen)]
     chosen.sort()
-    parts = (row.pieces, row.segments, row.units, row.offsets)
-    return Encoded(*([part[window] for window in chosen] for part in parts))
+    pieces, segments, units, offsets = (
+        [part[window] for window in chosen] for part in (row.pieces, row.segments, row.units, row.offsets)
+    )
+    return Encoded(pieces, segments, units, offsets)
 
 
 class ExampleSampler(Sampler):
