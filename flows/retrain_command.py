@@ -6,6 +6,7 @@ from typing import Annotated, Any
 import typer
 
 from components.cli.common import PARAMS, ParamsFile
+from components.settings.loading import load_params
 from flows.repository import find_root
 from flows.server import server
 from flows.terminal import terminal
@@ -40,6 +41,7 @@ def command(
 def run(params: Path, **options: Any) -> None:
     """Run the flow `retrain` in this process; options and errors as of the flow."""
     find_root(params.resolve().parent)
+    load_params(params)  # wrong ones are refused before a repository is made
     with server():
         from prefect.settings import PREFECT_FLOWS_HEARTBEAT_FREQUENCY, temporary_settings
 

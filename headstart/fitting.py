@@ -105,7 +105,7 @@ def fit(
         InputError: the data or an argument are wrong; it is a HeadstartError and a ValueError.
         ArtifactError: the start cannot be imported, or `folder` contains files of others.
     """
-    _check(folds=folds, seed=seed, minutes=minutes, start=start)
+    _check(folds=folds, seed=seed, minutes=minutes, language=language, start=start)
     if folder is not None:
         claim_folder(path_of("folder", folder))
     with contextlib.ExitStack() as stack:
@@ -120,11 +120,11 @@ def fit(
         return work.fit(start, minutes=minutes, notes=_notes(task, start))
 
 
-def _check(*, folds: int, seed: int, minutes: Any, start: Any) -> None:
+def _check(*, folds: int, seed: int, minutes: Any, language: Any, start: Any) -> None:
     """Check arguments of `fit`.
 
     Raises:
-        InputError: one is not a number, or too small.
+        InputError: one has another type, or is too small.
         ArtifactError: there is no such start.
     """
     for name, value, least in (("folds", folds, 2), ("seed", seed, 0)):
@@ -132,6 +132,8 @@ def _check(*, folds: int, seed: int, minutes: Any, start: Any) -> None:
             raise InputError(f"{name}: {value!r}; give a whole number from {least}, below 2**32")
     if minutes is not None and not (isinstance(minutes, int | float | np.number) and minutes > 0):
         raise InputError(f"minutes: {minutes!r}; give a number above 0, or None")
+    if not isinstance(language, str | None):
+        raise InputError(f"language: {language!r}; give a code, such as 'th', or None")
     if start is not None:
         folder_of(str(path_of("start", start)))
 

@@ -29,7 +29,7 @@ from components.core.processors import cores
 
 if TYPE_CHECKING:
     from components.registry.champion import Loader
-    from components.settings.tasks import TaskSource
+    from components.settings.params import Params
 
 app = typer.Typer()
 #: Maximum characters of the row in the example request of `serve`.
@@ -71,55 +71,69 @@ def predict(options: PredictFlags) -> None:
     folder of parts. Bad rows are written to OUTPUT.rejected.jsonl with the reason. After a kill the same command
     continues with the first part that is missing."""
     from components.cli.onboarding.splits import split_files
-    from components.core.artifacts import partial_path
+    from components.core.artifacts import json_of
     from components.core.errors import ConfigError
-    from components.learners.abstention import threshold_of
-    from components.learners.writing import write_errors
-    from components.registry.champion import Loader, fetched_champion
-    from components.registry.drift.traffic import logged, traffic_folder
+    from components.learners.prediction import input_columns, named_columns, reading_of
     from components.serving.annotating import predict_annotations
     from components.serving.parts import LoadableModel, PartOptions, predict_parts
     from components.settings.loading import load_params
 
-    error, output, source = options.error, options.output, options.source
+    output, source = options.output, options.source
     if output.name in ("", ".."):
         raise ConfigError(f"{output}: is a folder; name a file, such as {output / 'predictions.csv'}")
-    if options.form and error is not None:
+    if options.form and options.error is not None:
         raise ConfigError(f"--error adds columns, which {options.form} has no place for; leave out one of them")
     settings = load_params(options.params)
     name = options.task or settings.run.tasks[0]
     rejects = output.with_name(f"{output.name}.rejected.jsonl")
     with ExitStack() as stack:
-        with write_errors(output):
-            output.parent.mkdir(parents=True, exist_ok=True)
-            # Next to the output, where a node of a cluster finds it and the next run removes it after a kill.
-            folder = stack.enter_context(partial_path(output.with_name(f"{output.name}.model"), folder=True))
-        version, bundle = stack.enter_context(
-            fetched_champion(settings.registry, name, number=options.version, directory=folder)
-        )
-        # Workers have another working directory.
-        log = partial(logged, task=name, settings=settings.drift, folder=traffic_folder().absolute())
-        threshold = None if error is None else threshold_of(bundle, error, what=version.label)
-        load = Loader(bundle, version, log, options.int8, threshold)
+        load = _fetched(stack, options, settings, name)
         if source.is_dir() and not options.form:
             source, *others = split_files(source).values()
             print(f"{source} is predicted" + "".join(f", without {path.name}" for path in others), file=sys.stderr)
-        columns, form, labelled = _read_as(source, options, load, settings.data.tasks.get(name))
-        model = LoadableModel(load, load.kind, load.identity, gpu=load.gpu, name=version.label)
+        data, given = settings.data.tasks.get(name), named_columns(options.column)
+        labels = json_of(load.bundle / "labels.json")
+        columns, form, said = reading_of(source, kind=load.kind, labels=labels, source=data, columns=given)
+        for line in [] if options.form else said:
+            print(line, file=sys.stderr)
+        model = LoadableModel(load, load.kind, load.identity, gpu=load.gpu, name=load.version.label)
         part_options = PartOptions(
             cluster=settings.cluster,
             workers=options.workers or None,
-            columns=columns,
+            columns=given if options.form else columns,
             overwrite=options.overwrite,
             rejects=None if options.strict else rejects,
             started=partial(_started, stack, output),
             form=form,
         )
+        labelled = [*input_columns(load.kind, vars(data) if data else {}).values()]
         run = partial(predict_annotations, form=options.form, labelled=labelled) if options.form else predict_parts
         done = run(source, output, model=model, options=part_options)
     print(f"{output}: {done.rows} rows" + (f", {done.empty} without input" if done.empty else ""))
     if done.rejected:
         print(f"{rejects}: {done.rejected} rejected rows")
+
+
+def _fetched(stack: ExitStack, options: PredictFlags, settings: Params, task: str) -> Loader:
+    """The champion, or the version that the flags name; its files are kept until the end of the prediction."""
+    from components.core.artifacts import partial_path
+    from components.learners.abstention import threshold_of
+    from components.learners.writing import write_errors
+    from components.registry.champion import Loader, fetched_champion
+    from components.registry.drift.traffic import logged, traffic_folder
+
+    error, output = options.error, options.output
+    with write_errors(output):
+        output.parent.mkdir(parents=True, exist_ok=True)
+        # Next to the output, where a node of a cluster finds it and the next run removes it after a kill.
+        folder = stack.enter_context(partial_path(output.with_name(f"{output.name}.model"), folder=True))
+    version, bundle = stack.enter_context(
+        fetched_champion(settings.registry, task, number=options.version, directory=folder)
+    )
+    # Workers have another working directory.
+    log = partial(logged, task=task, settings=settings.drift, folder=traffic_folder().absolute())
+    threshold = None if error is None else threshold_of(bundle, error, what=version.label)
+    return Loader(bundle, version, log, options.int8, threshold)
 
 
 def _started(stack: ExitStack, output: Path, rows: int, done: int, parts: int) -> Callable[[int], None]:
@@ -128,29 +142,6 @@ def _started(stack: ExitStack, output: Path, rows: int, done: int, parts: int) -
     if done:
         print(f"{output}: continues after {done} rows; {parts} parts are missing", file=sys.stderr, flush=True)
     return stack.enter_context(Progress("predict", total=rows, unit="row", done=done)).advance
-
-
-def _read_as(
-    source: Path, options: PredictFlags, load: Loader, data: TaskSource | None
-) -> tuple[dict[str, str], str, list[str]]:
-    """The column of each input, the format ("": by the content), and the columns of labelled data; prints guesses."""
-    from components.core.artifacts import json_of
-    from components.data.formats.rows import form_of_texts
-    from components.data.sampling import guessed_in_words
-    from components.learners.prediction import columns_of_data, input_columns, named_columns
-
-    columns = named_columns(options.column)
-    labelled = input_columns(load.kind, {} if data is None else vars(data))
-    names, labels = {*labelled, *labelled.values()}, json_of(load.bundle / "labels.json")
-    form = "" if columns else form_of_texts(source, names, labels)
-    if not options.form:
-        said = guessed_in_words(source)
-        if data is not None:
-            columns = columns_of_data(source, kind=load.kind, source=data, form=form) | columns
-            said += [f"column {column!r} is the {name} (--column)" for name, column in columns.items()]
-        for line in said:
-            print(f"{source}: {line}", file=sys.stderr)
-    return columns, form, [*labelled.values()]
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ from components.data.formats.textkey import digest_of
 from components.data.removed import Removed
 from components.data.tasks.data import Fields
 from components.data.tasks.reading.labels import Entry, in_force, labels_file, read_entries
-from components.data.tasks.reading.records import is_blank, merged_numbers
+from components.data.tasks.reading.records import is_blank, merged_spellings
 from components.labelling.rows import (
     FileRow,
     Names,
@@ -185,7 +185,7 @@ def _entries(
 
 def _as_in_data(label: str, labels: Sequence[str]) -> str:
     """The label of the data that is the same number, as 1 for 1.0; else the label itself."""
-    same = (name for name in labels if merged_numbers((name, label)))
+    same = (name for name in labels if merged_spellings((name, label)))
     return label if label in labels else next(same, label)
 
 

@@ -22,7 +22,7 @@ from components.data.tasks.reading.records import (
     label_text,
     labels_in,
     layout_of,
-    merged_numbers,
+    merged_spellings,
     row_labels,
 )
 from components.settings.detection import exists
@@ -119,7 +119,7 @@ def read_rows(task: str, source: TaskSource, *, splits: Sequence[str] = SPLITS) 
                         read.append((FileRow(split, path, number, fields, None), values[texts:]))
     vectors = source.several and flags is None and are_vectors(cells[0] for _, cells in read)
     given = [labels_of(cells, source, str(row), vectors=vectors) for row, cells in read]
-    same = merged_numbers(name for names in given for name in names or ()) if flags is None else {}
+    same = merged_spellings(name for names in given for name in names or ()) if flags is None else {}
     answers = answers_beside(task, source) if "train" in splits else {}
     rows, further = [], dict(answers)
     for (row, _), names in zip(read, given, strict=True):

@@ -15,9 +15,10 @@ import pyarrow as pa
 from components.core.artifacts import json_of
 from components.core.errors import ConfigError, DataError, nearest
 from components.data.formats.plain import files_at
+from components.data.formats.rows import form_of_texts
 from components.data.formats.stored import Span, open_stored
 from components.data.formats.tables import Rejected, Row, Rows
-from components.data.sampling import read_rows
+from components.data.sampling import guessed_in_words, read_rows
 from components.data.tasks.data import Answer, Fields
 from components.data.tasks.kinds import find_kind
 from components.data.tasks.task_io import TaskIO, WrongValueError
@@ -252,6 +253,27 @@ def columns_in(names: Collection[str], labelled: Mapping[str, str]) -> dict[str,
     """Input -> column of a table with columns `names`, which it may lack: that of the labelled data, also beside a
     column with the input's name; where there is only this one, it. A column that a person names comes before both."""
     return {name: name if name in names and column not in names else column for name, column in labelled.items()}
+
+
+def reading_of(
+    path: Path, *, kind: str, labels: Sequence[str], source: TaskSource | None, columns: Mapping[str, str]
+) -> tuple[Mapping[str, str], str, list[str]]:
+    """How a file that is to be predicted is read.
+
+    Args:
+        source: the labelled data, whose columns the file may have.
+        columns: input -> column, as a person names them.
+
+    Returns:
+        Input -> column; the format, empty if the content says it; and what was guessed, in words.
+    """
+    labelled = input_columns(kind, {} if source is None else vars(source))
+    form = "" if columns else form_of_texts(path, {*labelled, *labelled.values()}, labels)
+    said = guessed_in_words(path)
+    if source is not None:
+        columns = {**columns_of_data(path, kind=kind, source=source, form=form), **columns}
+        said += [f"column {column!r} is the {name} (--column)" for name, column in columns.items()]
+    return columns, form, [f"{path}: {line}" for line in said]
 
 
 def columns_of_data(path: Path, *, kind: str, source: TaskSource, form: str = "") -> dict[str, str]:

@@ -12,7 +12,7 @@ from components.settings.data import CorpusSource, DataSettings, IngestSettings
 from components.settings.evaluate import EvaluateSettings, LeakageSettings
 from components.settings.finetune import DistilSettings, FinetuneSettings, TogetherSettings
 from components.settings.registry import DriftSettings, PromotionRule, RegistrySettings
-from components.settings.section import NO_EFFECT, VECTORS, BlockName, Folder, Positive, Section, Start
+from components.settings.section import NO_EFFECT, VECTORS, BlockName, Folder, Positive, Section, Seed, Start
 from components.settings.tasks import OF_ONE_TEXT
 from components.settings.tokenizer import TokenizerSettings
 from components.settings.training import AdaptSettings, AdaptTaskSettings, PretrainSettings, StaticSettings
@@ -50,7 +50,7 @@ class RunSettings(Section):
     #: of language modelling; pretrained; pretrained and adapted.
     starts: list[Start]
     #: Seed of pretraining and adaptation. Fine-tuning uses `data.tasks.<name>.seeds`.
-    seed: int = 0
+    seed: Seed = 0
 
     @model_validator(mode="after")
     def _a_start(self) -> Self:

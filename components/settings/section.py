@@ -7,6 +7,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, JsonValue, Po
 
 Fraction = Annotated[float, Field(ge=0, le=1)]
 Positive = PositiveInt
+Seed = Annotated[int, Field(ge=0, lt=2**32)]
 #: `Field(..., json_schema_extra=NO_EFFECT)`: no value of this key changes a result, so no stage depends on it.
 NO_EFFECT: Final[dict[str, JsonValue]] = {"affects_result": False}
 

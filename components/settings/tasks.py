@@ -13,7 +13,7 @@ from pydantic import BeforeValidator, Field, field_validator, model_validator
 from components.core.errors import nearest
 from components.settings.detection import detected, files_of_split, holds_tables
 from components.settings.formats import FORMAT_KEYS, FORMATS, by_name, suffix_of
-from components.settings.section import Positive, Section
+from components.settings.section import Positive, Section, Seed
 
 #: Number that represents the budget `all`.
 ALL = -1
@@ -176,7 +176,7 @@ class TaskSource(Section):
     #: in one fold.
     folds: Annotated[int, Field(ge=2)] = 5
     #: Seeds of the runs: of the sampled rows and of training.
-    seeds: list[Annotated[int, Field(ge=0, lt=2**32)]] = Field(default=[0, 1, 2], min_length=1)
+    seeds: list[Seed] = Field(default=[0, 1, 2], min_length=1)
     #: Share of train that becomes test if `test` is null, by a hash of the group, document or text: a row stays where
     #: it is when others are added. Of a label all of whose rows would be in test, all stay in train.
     test_share: Annotated[float, Field(gt=0, lt=1)] = 0.2

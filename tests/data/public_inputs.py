@@ -280,6 +280,7 @@ CASES: Final[tuple[Case, ...]] = (
         delimited(labels=("1", "0", "1.0", "0.0") * 6),
         labels=("1", "0", "1", "0") * 6,
     ),
+    Case("truth.csv", delimited(labels=("TRUE", "False", "true", "FALSE") * 6), labels=("TRUE", "FALSE") * 12),
     Case(
         "commas.csv",
         delimited(";", labels=("1,5", "2,25", "3,0") * 8),

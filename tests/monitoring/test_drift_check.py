@@ -99,11 +99,15 @@ def test_the_result_is_in_the_report_and_in_the_summary(params, pipeline):
     assert line.startswith("drift: headstart-letters/") and "(checked " in line
 
 
-def test_a_file_is_compared_without_a_log(params, tmp_path):
+def test_a_file_is_compared_without_a_log(params, tmp_path, capsys):
     usual = tmp_path / "usual.jsonl"
     usual.write_text("\n".join(json.dumps({"body": text}) for (text,) in USUAL))
     params.data.tasks["letters"] = params.data.tasks["aws-type"]
     actual = check_file(params, "letters", usual)
+    assert capsys.readouterr().out == f"{usual}: column 'body' is the text (--column)\n"
+    # A text a line, as `headstart predict` reads them, also if all have one comma.
+    (commas := tmp_path / "commas.txt").write_text("".join(f"{text}, {text}\n" for (text,) in USUAL))
+    assert check_file(params, "letters", commas).rows == 260
     assert not actual.drift and actual.rows == 260, actual.sentence
     other = tmp_path / "other.csv"
     other.write_text("text\n" + "\n".join(text * 3 for (text,) in USUAL))

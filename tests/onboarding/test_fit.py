@@ -177,3 +177,11 @@ def test_labels_that_test_does_not_tell_apart_are_named_with_the_rows_to_read_ag
     # A tenth of so many rows could be chance.
     cell["confusion"] = [[90, 30, 0], [20, 100, 0], [0, 3, 9]]
     assert not_told_apart(evaluation) == []
+
+
+def test_wrong_settings_are_refused_before_a_repository_is_made(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("params.yaml").write_text("data: {}\n")
+    with pytest.raises(ConfigError, match="data.tasks: missing"):
+        retrain_command.run(Path("params.yaml"))
+    assert [path.name for path in tmp_path.iterdir()] == ["params.yaml"]

@@ -304,6 +304,7 @@ def test_missing_texts_have_no_prediction(fitted):
         ({"text": ["a", "b"], "label": ["x", "y"]}, {"kind": "clasification"}, r"did you mean 'classification'"),
         ({"text": ["a\0", "b"], "label": ["x", "y"]}, {}, r"row 0: contains a NUL character"),
         ({"text": ["a", "b"], "label": ["x", "y"]}, {"start": "all-MiniLM"}, r"did you mean 'all-MiniLM-L6-v2'"),
+        ({"text": ["a", "b"], "label": ["x", "y"]}, {"language": 5}, r"language: 5; give a code"),
         ({"text": ["a", "b"], "label": ["x", "y"]}, {"folds": 1}, r"folds: 1; give a whole number from 2"),
         ({"text": ["a", "b"], "label": [0.5, 1]}, {"kind": "regression", "labels": {1: "a"}}, r"the labels are none"),
         ([], {"label": []}, r"holds no rows"),

@@ -29,7 +29,7 @@ from components.data.sampling import Rows, read_rows
 from components.data.tasks.data import Examples
 from components.data.tasks.kinds import find_kind
 from components.data.tasks.reading.labels import are_words, text_of
-from components.data.tasks.reading.records import class_name, is_blank, merged_numbers
+from components.data.tasks.reading.records import class_name, is_blank, merged_spellings
 from components.data.understanding import Understanding, text_columns, understand
 from components.learners.task_models.extent import Extent, reading_of
 from components.learners.words import UNSPACED
@@ -322,7 +322,7 @@ def _without_labels(samples: Mapping[str, Rows], keys: Mapping[str, Any]) -> dic
         split: {class_name(value) for value in rows.columns.get(label, ()) if not is_blank(value)}
         for split, rows in samples.items()
     }
-    same = merged_numbers(set().union(*given.values()))
+    same = merged_spellings(set().union(*given.values()))
     given = {split: {same.get(name, name) for name in names} for split, names in given.items()}
     reasons = {}
     for split, names in given.items():

@@ -2,7 +2,7 @@
 
 import json
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -12,7 +12,7 @@ from components.core.errors import DataError, RegistryError
 from components.data.formats.rows import open_rows
 from components.data.tasks.data import Fields, spaced
 from components.data.tasks.kinds import find_kind
-from components.learners.prediction import columns_of_data, parsed_rows, refuse_inputs
+from components.learners.prediction import parsed_rows, reading_of, refuse_inputs
 from components.registry.champion import find_champion, load_version
 from components.registry.drift.comparison import ERROR, FALSE_ALARMS, LEAST_EFFECT, ROWS, Comparison, compare, lacking
 from components.registry.drift.measurements import Measured, find_reference, measure, record_reference
@@ -46,11 +46,14 @@ def check_traffic(params: Params, task: str) -> Comparison:
     return compare(_reference(registry, version, params, task), new, source=source)
 
 
-def check_file(params: Params, task: str, file: Path, *, columns: Mapping[str, str] = {}) -> Comparison:
+def check_file(
+    params: Params, task: str, file: Path, *, columns: Mapping[str, str] = {}, say: Callable[[str], None] = print
+) -> Comparison:
     """Compare the rows of a file with the training data of a task's champion, which predicts them.
 
     Args:
         columns: input of the task -> column of the file; those of the labelled data by default.
+        say: receives what was guessed of the file.
 
     Raises:
         DataError: the file is missing, damaged or of an unknown format, or lacks a column.
@@ -60,9 +63,11 @@ def check_file(params: Params, task: str, file: Path, *, columns: Mapping[str, s
     registry = connect(with_models(params.registry))
     version = find_champion(registry, task)
     classifier = load_version(registry, version)
-    if task in params.data.tasks:
-        columns = {**columns_of_data(file, kind=classifier.kind, source=params.data.tasks[task]), **columns}
-    rows = read_inputs(file, kind=classifier.kind, columns=columns)
+    source, labels = params.data.tasks.get(task), classifier.labels
+    columns, form, said = reading_of(file, kind=classifier.kind, labels=labels, source=source, columns=columns)
+    for line in said:
+        say(line)
+    rows = read_inputs(file, kind=classifier.kind, columns=columns, form=form)
     rows = [rows[index] for index in spaced(len(rows), ROWS)]
     new = replace(measure(classifier, rows)[1], texts=tuple(map("\n".join, rows)))
     return compare(_reference(registry, version, params, task), new, source=f"{version.label}, {file}")
@@ -80,7 +85,7 @@ def _reference(registry: Registry, version: Version, params: Params, task: str) 
     return record_reference(registry, version, load_version(registry, version), examples=examples)
 
 
-def read_inputs(file: Path, *, kind: str, columns: Mapping[str, str] = {}) -> list[Fields]:
+def read_inputs(file: Path, *, kind: str, columns: Mapping[str, str] = {}, form: str = "") -> list[Fields]:
     """The inputs of a file's rows as `headstart predict` reads them; those that it rejects or that lack a part of the
     input are left out.
 
@@ -91,7 +96,7 @@ def read_inputs(file: Path, *, kind: str, columns: Mapping[str, str] = {}) -> li
     task_io = find_kind(kind).io
     refuse_inputs(columns, task_io.inputs)
     options: dict[str, Any] = {"rejected": lambda error, row: None}
-    parsed = parsed_rows(str(file), open_rows(file, **options), task_io, columns, **options)
+    parsed = parsed_rows(str(file), open_rows(file, form=form, **options), task_io, columns, **options)
     if rows := [fields for _, fields in parsed if fields]:
         return rows
     raise DataError(f"{file}: no row has the task's input ({', '.join(task_io.inputs)})")

@@ -28,7 +28,7 @@ from components.data.scoring.base import (
 )
 from components.data.tasks.data import Answer, Examples
 from components.data.tasks.kinds import Kind
-from components.data.tasks.reading.records import label_of, merged_numbers
+from components.data.tasks.reading.records import label_of, merged_spellings
 from components.data.tasks.reading.splits import Rows
 from components.data.tasks.task_io import PAIR_EXAMPLES, TEXT_EXAMPLES, probabilities, texts_io
 from components.settings.tasks import TaskSource
@@ -63,7 +63,7 @@ def labelled(name: str, source: TaskSource) -> Examples:
                 continue
             origin = replace(origin, slice=None)
         rows.add(split, fields, target, origin)
-    same = merged_numbers(row.target for each in rows.values() for row in each)
+    same = merged_spellings(row.target for each in rows.values() for row in each)
     for split, each in rows.items() if same else ():
         rows[split] = [replace(row, target=same.get(row.target, row.target)) for row in each]
     names = sorted({row.target for row in rows.get("train", [])})

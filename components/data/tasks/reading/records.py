@@ -5,7 +5,7 @@ import json
 import re
 import unicodedata
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
@@ -389,12 +389,17 @@ _ITEM = re.compile(r"'[^']*'|\"[^\"]*\"|[+-]?\d[\d.]*")
 _ARRAY = re.compile(rf"\[\s*((?:{_ITEM.pattern})(?:\s+(?:{_ITEM.pattern}))+)\s*\]")
 
 
-def merged_numbers(names: Iterable[str]) -> dict[str, str]:
-    """Label -> name of its class: of labels that are the same number, such as 1 and 1.0, the shortest."""
+def merged_spellings(names: Iterable[str]) -> dict[str, str]:
+    """Label -> name of its class: of labels that are the same number or truth value, such as 1 and 1.0, or TRUE and
+    true, the shortest."""
     values = sorted(set(names), key=lambda name: (len(name), name))
-    if not all(_NUMBER.fullmatch(name) for name in values):
+    if all(map(_NUMBER.fullmatch, values)):
+        read: Callable[[str], Any] = float
+    elif {*map(str.lower, values)} <= {"true", "false"}:
+        read = str.lower
+    else:
         return {}
-    first: dict[float, str] = {}
+    first: dict[Any, str] = {}
     for name in values:
-        first.setdefault(float(name), name)
-    return {name: first[float(name)] for name in values if first[float(name)] != name}
+        first.setdefault(read(name), name)
+    return {name: first[read(name)] for name in values if first[read(name)] != name}
