@@ -76,7 +76,6 @@ def build(directory: Path) -> None:
     if directory.is_dir() and any(directory.iterdir()):
         raise ArtifactError(f"{directory}: contains files; delete it to make the built-in data anew, or choose another")
     try:
-        directory.parent.mkdir(parents=True, exist_ok=True)
         # Millions of small objects that live to the end: collections would cost half of the time.
         gc.disable()
         with partial_path(directory, folder=True) as partial:

@@ -8,7 +8,7 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from components.core.artifacts import changing_data
+from components.core.artifacts import changing_data, text_in
 from components.core.errors import ERROR_FILE, TransientError
 from flows import processes, warm
 from flows.bound import bound
@@ -102,7 +102,7 @@ def run_command(
             code = processes.run(command, directory=root, environment=given, limit_s=limit_s, on_line=relay)
             if not code:
                 return lines
-            written = message.read_text("utf-8") if message.is_file() else ""
+            written = text_in(message)
             error = failure(source, code, lines, message=written, of_dvc=tuple(command[:3]) == DVC)
             if show and not written and not isinstance(error, BudgetError):
                 for line in lines[-TAIL:]:

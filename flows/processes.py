@@ -189,8 +189,7 @@ def members(session: int) -> list[psutil.Process]:
     for pid in psutil.pids():
         with contextlib.suppress(ProcessLookupError, PermissionError, psutil.Error):
             if os.getsid(pid) == session:
-                process = psutil.Process(pid)
-                for each in [process, *process.children(recursive=True)]:
+                for each in descendants(pid):
                     if each.status() != psutil.STATUS_ZOMBIE:
                         targets[each.pid] = each
     return list(targets.values())

@@ -1,6 +1,5 @@
 """The repository of a flow: its root, its locks, and the pipeline of a settings file."""
 
-import fcntl
 import json
 import os
 import sys
@@ -13,6 +12,7 @@ from typing import Any, TextIO
 
 import psutil
 
+from components.core.artifacts import try_lock
 from components.core.data_version import read_yaml
 from components.core.errors import ArtifactError, ConfigError
 from components.core.liveness import is_alive
@@ -143,15 +143,6 @@ def active_run(root: Path) -> str | None:
 def _holder(file: TextIO) -> str:
     facts = read_locked(file)
     return "{what} (process {pid}, since {since})".format(**facts) if facts else "another run"
-
-
-def try_lock(file: TextIO) -> bool:
-    """Take the lock of a file unless another process holds it. The kernel releases it with the process."""
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
 
 
 def write_locked(file: TextIO, **facts: Any) -> None:

@@ -1,8 +1,7 @@
 """From raw data to a promoted classifier: `headstart retrain`, which runs the flow `retrain` in this process."""
 
-from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -39,8 +38,8 @@ def command(
     run(params, rebuild=rebuild, brief=brief and not verbose)
 
 
-def run(params: Path, *, rebuild: bool = False, brief: bool = False, goals: Sequence[str] = ()) -> None:
-    """Run the flow `retrain` in this process; arguments and errors as of the flow."""
+def run(params: Path, **options: Any) -> None:
+    """Run the flow `retrain` in this process; options and errors as of the flow."""
     find_root(params.resolve().parent)
     load_params(params)  # wrong ones are refused before a repository is made
     with server():
@@ -50,4 +49,4 @@ def run(params: Path, *, rebuild: bool = False, brief: bool = False, goals: Sequ
 
         # The end of a run would wait for the thread that sends signs of life, which are for runs of a schedule.
         with temporary_settings({PREFECT_FLOWS_HEARTBEAT_FREQUENCY: None}):
-            retrain(str(params), rebuild, brief, goals)
+            retrain(str(params), **options)

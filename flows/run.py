@@ -135,7 +135,7 @@ def conclude(done: dict[str, list[str]], monitor: Monitor, project: Project, *, 
     decided = "promote" not in done["Skipped"]
     decisions = summary.decisions(project, decided=decided)
     # Before the state of the registry is recorded, which the monitor changes.
-    monitor.finish("FINISHED", summary=decisions, reports=summary.reports(project))
+    monitor.finish("FINISHED", summary=decisions, files=[*map(str, summary.reports(project))])
     record_registry(project)
     for task in project.settings.run.tasks:
         if rows := summary.score_rows(summary.evaluated(project.out, task)):

@@ -14,11 +14,11 @@ import typer
 import tzlocal
 
 from components.cli.common import PARAMS, ParamsFile, flags
-from components.core.artifacts import digest_text
+from components.core.artifacts import digest_text, try_lock
 from components.core.errors import ConfigError
 from flows import notify
 from flows.flow_run import KILLED, MISSED, RUNNER
-from flows.repository import STATE, Project, read_locked, try_lock, write_locked
+from flows.repository import STATE, Project, read_locked, write_locked
 from flows.server import ensured, server
 from flows.terminal import terminal
 

@@ -8,7 +8,6 @@ the shared lock of the file `users`.
 
 import contextlib
 import fcntl
-import json
 import os
 import secrets
 import signal
@@ -23,11 +22,11 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from components.core.artifacts import digest_text, private, private_folder, write_atomic
+from components.core.artifacts import digest_text, json_of, private, private_folder, try_lock, write_atomic
 from components.core.environment import variables
 from components.core.errors import ArtifactError, ConfigError, HeadstartError, TransientError
 from flows.processes import MARK, answers, popen
-from flows.repository import find_root, read_locked, try_lock, write_locked
+from flows.repository import find_root, read_locked, write_locked
 from flows.terminal import terminal
 
 HOST = "127.0.0.1"
@@ -296,7 +295,7 @@ def main() -> None:
             time.sleep(POLL_S)
         last = 0
         with contextlib.suppress(ValueError, KeyError, OSError):
-            last = json.loads((folder() / "lock").read_text())["port"]
+            last = json_of(folder() / "lock")["port"]
         # Nobody takes another program for this server: its port is written when it listens.
         listening = _listen(*filter(None, (asked, last, PORT)), 0)
         port = listening.getsockname()[1]

@@ -7,7 +7,7 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
@@ -133,11 +133,9 @@ class Monitor:
                 environment=environment(root),
             )
 
-    def finish(
-        self, status: str, *, reason: str = "", summary: Sequence[str] = (), reports: Sequence[Path] = ()
-    ) -> None:
-        """Record the end and wait until MLflow has received everything, or gives no answer. Its run shows the summary
-        and the reports."""
+    def finish(self, status: str, **facts: Any) -> None:
+        """Record the end and wait until MLflow has received everything, or gives no answer. `facts`: as of
+        `components.pipeline.telemetry.Live.finish`, which its run shows."""
         if self._finished:
             return
         self._finished = True
@@ -149,9 +147,7 @@ class Monitor:
             gauges.publish()
             return
         wait_s = WAIT_S if status != "KILLED" else KILLED_WAIT_S
-        files = [*map(str, reports)]
-        end = {"status": status, "reason": reason, "summary": summary, "files": files, "wait_s": wait_s}
-        self._tell(finish=end)
+        self._tell(finish={"status": status, "wait_s": wait_s} | facts)
         deadline = time.monotonic() + wait_s + ANSWER_S
         while processes.code_of(self._process) is None and time.monotonic() < deadline:
             time.sleep(POLL_S)

@@ -1,6 +1,5 @@
 """A model as it is used from Python: DataFrame in, DataFrame out."""
 
-import json
 import shutil
 import tempfile
 from collections.abc import Mapping
@@ -12,7 +11,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from components.core import threads
-from components.core.artifacts import MANIFEST, json_of, read_manifest, writing
+from components.core.artifacts import MANIFEST, json_of, read_manifest, write_json, writing
 from components.core.outputs import named_output
 from components.core.processors import cores
 from components.data.tasks.data import Fields
@@ -158,7 +157,7 @@ class Model:
         with named_output(folder, kind=KIND, overwrite=overwrite) as draft:
             draft.facts.update(read_manifest(source, kind=KIND).facts)
             shutil.copytree(source, draft.path, dirs_exist_ok=True, ignore=shutil.ignore_patterns(MANIFEST))
-            (draft.path / DESCRIPTION).write_text(json.dumps(described, ensure_ascii=False, indent=1) + "\n")
+            write_json(draft.path / DESCRIPTION, described, sort_keys=False, ensure_ascii=False)
         return folder
 
     @property

@@ -15,7 +15,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
-from components.core.artifacts import write_atomic
+from components.core.artifacts import json_of, write_atomic
 from components.core.environment import variables
 from components.core.errors import TrainingError
 from components.core.processors import cores
@@ -121,7 +121,7 @@ def session_address() -> str:
         if not file.parent.is_dir() or time.time() - file.parent.stat().st_mtime > START_S:
             raise SessionError(f"Ray has not started within {START_S:g} seconds")
         time.sleep(POLL_S)
-    started = json.loads(file.read_text(encoding="utf-8"))
+    started = json_of(file)
     if started["error"]:
         raise SessionError(f"Ray has not started ({started['error']})")
     return str(started["address"])

@@ -20,7 +20,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import IO, Any, Literal
 
 from components.core.errors import ArtifactError, SchemaError, why_not
 
@@ -132,15 +132,17 @@ def sweep(folder: Path, *, target: str = "*") -> None:
 
 @contextmanager
 def partial_path(path: Path, *, folder: bool = False) -> Iterator[Path]:
-    """Create a file (or folder) next to `path`; the caller writes it and renames it to `path`.
+    """Create a file (or folder) next to `path`, whose folder is made if it is missing; the caller writes it and renames
+    it to `path`.
 
     Its name is unique and ends in the name of `path`. It is locked until the block ends, so that `sweep` distinguishes
     it from partial files of killed processes, which are removed first. If it has not been renamed, it is removed when
     the block ends.
 
     Raises:
-        OSError: no space, no access, or no such directory.
+        OSError: no space, or no access.
     """
+    path.parent.mkdir(parents=True, exist_ok=True)
     sweep(path.parent, target=glob.escape(path.name))
     descriptor = None
     while descriptor is None:
@@ -215,6 +217,15 @@ def locked(path: Path) -> Iterator[None]:
         os.close(descriptor)
 
 
+def try_lock(file: IO[Any]) -> bool:
+    """Take the lock of a file unless another process holds it. The kernel releases it with the process."""
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
 def _remove(path: Path) -> None:
     if path.is_dir() and not path.is_symlink():
         shutil.rmtree(path, ignore_errors=True)
@@ -285,7 +296,6 @@ def writing(path: Path, *, kind: str, keep: bool = False, replace: bool = True) 
     """
     path = Path(path)
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
         with partial_path(path, folder=True) as partial:
             kept: dict[str, dict[str, Any]] = {}
             if keep and (path / MANIFEST).is_file():
@@ -434,9 +444,14 @@ def sync(path: Path) -> None:
         os.close(descriptor)
 
 
-def write_json(path: Path, numbers: Mapping[str, Any]) -> None:
-    """Write a JSON object, such as metrics, in the format that DVC reads."""
-    path.write_text(json.dumps(numbers, indent=1, sort_keys=True) + "\n", encoding="utf-8")
+def write_json(path: Path, value: Any, **form: Any) -> None:
+    """Write a JSON value, such as metrics, in the format that DVC reads; `form`: other arguments of `json.dumps`."""
+    path.write_text(json.dumps(value, **{"indent": 1, "sort_keys": True} | form) + "\n", encoding="utf-8")
+
+
+def text_in(path: Path) -> str:
+    """The text of a file; empty if there is none."""
+    return path.read_text(encoding="utf-8") if path.is_file() else ""
 
 
 def json_of(path: Path) -> Any:

@@ -17,6 +17,7 @@ from components.core.artifacts import (
     MANIFEST,
     Draft,
     digest_tree,
+    json_of,
     partial_path,
     put_in_place,
     read_manifest,
@@ -54,7 +55,6 @@ def named_output(
             check_output(path, overwrite=overwrite)  # it may have appeared meanwhile
         return
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
         with partial_path(path, folder=folder) as partial:
             yield Draft(partial)
             check_output(path, overwrite=overwrite)
@@ -118,7 +118,7 @@ def _foreign(path: Path) -> str:
         return "is a link"
     if not (path / MANIFEST).is_file():
         try:
-            digests = json.loads(_record(path).read_text(encoding="utf-8"))["sha256"]
+            digests = json_of(_record(path))["sha256"]
         except (OSError, ValueError, TypeError, KeyError):
             return other
         return "" if digest_tree(path) in digests else changed

@@ -3,7 +3,6 @@ scored on the same test rows."""
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -16,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from components.core.artifacts import read_manifest
+from components.core.artifacts import json_of, read_manifest
 from components.core.errors import ArtifactError
 from components.data.scoring import Scoring
 from components.data.scoring.base import Floats, Vectors
@@ -73,8 +72,7 @@ def read_runs(directory: Path, *, test: TestSplit) -> Iterator[Run]:
         changed = ", ".join(name for name, digest in digests.items() if made_from.get(name) != digest)
         raise ArtifactError(f"{directory}: made from another version of the task's data ({changed}); fine-tune again")
     records = {
-        (record["system"], record["budget"], record["seed"]): record
-        for record in json.loads((directory / "runs.json").read_text(encoding="utf-8"))
+        (record["system"], record["budget"], record["seed"]): record for record in json_of(directory / "runs.json")
     }
     predicted = read_answers(directory, "test")
     for (system, budget, seed), record in records.items():

@@ -43,7 +43,6 @@ evaluation.json
 
 from __future__ import annotations
 
-import json
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -53,7 +52,7 @@ from pathlib import Path
 import numpy as np
 import pandas
 
-from components.core.artifacts import read_manifest, writing
+from components.core.artifacts import read_manifest, write_json, writing
 from components.core.errors import ArtifactError
 from components.data.scoring import Scoring, title
 from components.data.scoring.base import Vectors
@@ -181,9 +180,9 @@ def evaluate(job: EvaluateJob) -> Path:
         "cut": {folder.name: cut for folder in folders if (cut := read_manifest(folder).facts.get("cut"))},
     }
     with writing(job.output, kind=KIND) as draft:
-        (draft.path / "evaluation.json").write_text(json.dumps(content, ensure_ascii=False, indent=1) + "\n")
+        write_json(draft.path / "evaluation.json", content, sort_keys=False, ensure_ascii=False)
         metrics, curve = _tables(content)
-        (draft.path / "metrics.json").write_text(json.dumps(metrics, indent=1, sort_keys=True) + "\n")
+        write_json(draft.path / "metrics.json", metrics)
         pandas.DataFrame(curve).to_csv(draft.path / "learning_curve.csv", index=False, lineterminator="\n")
         draft.facts |= {"task": facts.task, "examples": facts.digests, "runs": len(runs)}
     return job.output

@@ -8,7 +8,6 @@ N_Dense/config.json, model.safetensors
 config_sentence_transformers.json     prompts by name, and the name of the one that is the default
 """
 
-import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
@@ -203,7 +202,7 @@ def write_modules(folder: Path, reading: Reading, *, width: int, weights: Sequen
         {"idx": number, "name": str(number), "path": path, "type": f"sentence_transformers.models.{kind}"}
         for number, (kind, path) in enumerate(zip(kinds, paths, strict=True))
     ]
-    (folder / MODULES).write_text(json.dumps(modules, indent=1) + "\n", encoding="utf-8")
+    write_json(folder / MODULES, modules, sort_keys=False)
     if reading.max_length is not None:
         write_json(folder / "sentence_bert_config.json", {"max_seq_length": reading.max_length, "do_lower_case": False})
     (folder / paths[1]).mkdir()

@@ -8,6 +8,7 @@ from typing import Any, Final
 from tokenizers import AddedToken, processors
 from tokenizers import Tokenizer as Backend
 
+from components.core.artifacts import write_json
 from components.core.errors import ConfigError
 from components.models.base import LanguageModel
 from components.tokenization import Tokenizer
@@ -48,7 +49,7 @@ def write_tokenizer(
         config["model_input_names"] = ["input_ids", "token_type_ids", "attention_mask"]
     if model.max_tokens is not None:
         config["model_max_length"] = model.max_tokens
-    (directory / "tokenizer_config.json").write_text(json.dumps(config, indent=1) + "\n", encoding="utf-8")
+    write_json(directory / "tokenizer_config.json", config, sort_keys=False)
     if tokenizer.segmentation.name == "none":
         return []
     return [

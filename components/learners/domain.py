@@ -27,7 +27,7 @@ from scipy.special import stdtr
 from components.core.errors import ArtifactError
 from components.data.tasks.data import Fields, Labels, spaced
 from components.data.tasks.members import DOMAIN
-from components.learners.words.features import counts_of, terms_of, weighted
+from components.learners.words.features import counts_of, idf_of, terms_of, weighted
 
 #: Highest p-value of a flagged text: about this share of the domain's own texts is flagged.
 LEVEL: Final = 0.05
@@ -58,7 +58,7 @@ class Domain:
         # A word and an n-gram of one text may have the same hash.
         both = blocks[0] + blocks[1]
         frequencies = np.bincount(both.indices, minlength=HASHES)
-        idf = _idf(frequencies, len(texts))
+        idf = idf_of(frequencies, len(texts))
         vectors = _vectors(blocks, idf)
         similarities = []
         of_texts = np.asarray([first[text] if units is None else units[first[text]] for text in texts])
@@ -67,7 +67,7 @@ class Domain:
             # As for a text of a new unit, the document frequencies leave out those of its own.
             without, others = idf.copy(), len(texts) - len(inside)
             used, counts = np.unique(both[inside].indices, return_counts=True)
-            without[used] = _idf(frequencies[used] - counts, others)
+            without[used] = idf_of(frequencies[used] - counts, others)
             cosines = (_vectors([block[inside] for block in blocks], without) @ vectors.T).toarray()
             cosines[:, inside] = -np.inf
             similarities += [_similarity(row, others=others) for row in cosines]
@@ -111,7 +111,7 @@ class Domain:
             shape = (len(stored["similarities"]), HASHES)
             vectors = sparse.csr_matrix((stored["values"], stored["hashes"], stored["ends"]), shape=shape)
             vectors.check_format()
-            idf = _idf(np.bincount(vectors.indices, minlength=HASHES), shape[0])
+            idf = idf_of(np.bincount(vectors.indices, minlength=HASHES), shape[0])
         except Exception as error:  # safetensors and scipy raise errors of several classes
             raise ArtifactError(f"{path}: not the texts of a model ({error}); run its stage again") from error
         return cls(vectors, stored["similarities"], idf)
@@ -132,11 +132,6 @@ def _counted(texts: Sequence[str]) -> list[sparse.csr_matrix]:
         )
 
     return [count(0, terms_of("word", (1, 1))), count(1, terms_of("char_wb", (2, 4)))]
-
-
-def _idf(frequencies: NDArray[np.int64], texts: int) -> NDArray[np.float32]:
-    # As of `Tfidf`.
-    return (1 + np.log((1 + texts) / (1 + frequencies))).astype(np.float32)
 
 
 def _vectors(blocks: Sequence[sparse.csr_matrix], idf: NDArray[np.float32]) -> sparse.csr_matrix:

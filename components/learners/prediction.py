@@ -5,7 +5,7 @@ of the input is missing. The output is renamed at the end, so it is complete or 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -107,13 +107,18 @@ def check_files(source: Path, output: Path, *, task_io: TaskIO, columns: Mapping
     if output.suffix not in WRITTEN:
         suffixes = ", ".join(WRITTEN)
         raise DataError(f"{output}: is written in no format {output.suffix or '(no suffix)'!r}; known: {suffixes}")
-    if unknown := sorted(set(columns or {}) - set(task_io.inputs)):
-        raise ConfigError(f"the task has no input {unknown[0]!r}{nearest(unknown[0], task_io.inputs)}")
+    refuse_inputs(columns or {}, task_io.inputs)
     files = source_files(source)
     if not all(map(Path.is_file, files)):
         raise DataError(f"{source}: does not exist")
     if not any(file.stat().st_size for file in files):
         raise DataError(f"{source}: is empty")
+
+
+def refuse_inputs(named: Iterable[str], inputs: Collection[str]) -> None:
+    """Raises ConfigError: a named input is none of the task's."""
+    if unknown := sorted({*named}.difference(inputs)):
+        raise ConfigError(f"the task has no input {unknown[0]!r}{nearest(unknown[0], inputs)}")
 
 
 def source_files(source: Path) -> list[Path]:

@@ -46,7 +46,6 @@ class Rejects:
     def __call__(self, error: DataError, row: Any) -> None:
         with write_errors(self._path):
             if self._file is None:
-                self._path.parent.mkdir(parents=True, exist_ok=True)
                 self._partial = self._stack.enter_context(partial_path(self._path))
                 self._file = self._stack.enter_context(self._partial.open("w", encoding="utf-8"))
             line = json.dumps({"reason": str(error), "row": row}, ensure_ascii=False, default=str)
@@ -103,7 +102,6 @@ def open_output(
     added = pa.schema([pa.field(name, _TYPES[value]) for name, value in task_io.columns.items()])
     with ExitStack() as outer, ExitStack() as stack:
         with write_errors(path):
-            path.parent.mkdir(parents=True, exist_ok=True)
             partial = outer.enter_context(partial_path(path))
             write = WRITTEN[path.suffix](stack, _Output(partial, list(names), added, schema, header))
 

@@ -7,7 +7,6 @@ manifest.json       facts: `trained` (false for random weights), `parent`, ... (
 """
 
 import csv
-import json
 import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -132,7 +131,7 @@ def save_encoder(directory: Path, *, family: str, model: LanguageModel, tokenize
         "model": model.config.model_dump(mode="json"),
         "tokenizer_fingerprint": loaded.fingerprint(),
     }
-    (directory / CONFIG).write_text(json.dumps(config, indent=1, sort_keys=True) + "\n", encoding="utf-8")
+    write_json(directory / CONFIG, config)
     save_weights(directory / WEIGHTS, model)
     shutil.copytree(tokenizer, directory / TOKENIZER, ignore=shutil.ignore_patterns(MANIFEST), dirs_exist_ok=True)
 

@@ -13,7 +13,7 @@ from components.data.tasks.reading.labels import files_of
 from components.pipeline.jobs import PAIRS_KIND, PARALLEL, WHOLE
 from components.pipeline.stages import STAGES
 from components.settings.detection import exists
-from components.settings.imports import FOLDER
+from components.settings.imports import is_local_copy
 from components.settings.loading import placed, resolve, valid_tasks
 from components.settings.params import Params
 from components.settings.tasks import OF_ONE_TEXT, SPLITS, TaskSource
@@ -257,7 +257,7 @@ def _missing(key: str, path: Path) -> Iterator[str]:
     if not path.exists():
         yield (
             f"{key}.path: {path} does not exist; `headstart retrain` imports it from its address"
-            if path.parts[:1] == (FOLDER,)
+            if is_local_copy(path.as_posix())
             else f"{key}.path: {path} does not exist; `headstart data` makes the built-in data, or put your own files "
             "there"
         )

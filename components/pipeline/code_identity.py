@@ -21,7 +21,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
-from components.core.artifacts import digest_text
+from components.core.artifacts import digest_text, json_of, text_in
 
 #: Folder that contains the package `components`.
 ROOT = Path(__file__).parents[2]
@@ -81,7 +81,7 @@ class Sources:
         text = path.read_text(encoding="utf-8")
         stored, key = Path(importlib.util.cache_from_source(str(path))).with_suffix(".json"), digest_text(_own() + text)
         with suppress(OSError, ValueError, TypeError):  # none, or half of one by another process
-            before, *module = json.loads(stored.read_text(encoding="utf-8"))
+            before, *module = json_of(stored)
             if before == key:
                 return Module(*module)
         parsed = parse(text, settings=name.startswith(SETTINGS))
@@ -146,8 +146,8 @@ def _own() -> str:
 
 def locked_versions(lock: Path) -> dict[str, str]:
     """Distribution -> version in a requirements file; empty if there is no such file."""
-    text = lock.read_text(encoding="utf-8") if lock.is_file() else ""
-    return {normal(name): version for name, version in re.findall(r"(?m)^([\w.-]+)(?:\[.*\])?==([^\s;]+)", text)}
+    pinned = re.findall(r"(?m)^([\w.-]+)(?:\[.*\])?==([^\s;]+)", text_in(lock))
+    return {normal(name): version for name, version in pinned}
 
 
 def normal(name: str) -> str:

@@ -88,7 +88,6 @@ class History:
         durations = [*self.read(), ended]
         same = [of for of in durations if (of.stage, of.machine) == (ended.stage, ended.machine)]
         kept = [of for of in durations if of not in same[:-KEPT_PER_STAGE]]
-        self.path.parent.mkdir(parents=True, exist_ok=True)
         write_atomic(self.path, "".join(json.dumps(asdict(of)) + "\n" for of in kept))
 
 

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import yaml
 
-from components.core.artifacts import digest_file, digest_text, write_atomic
+from components.core.artifacts import digest_file, digest_text, text_in, write_atomic
 from components.core.errors import ConfigError
 from components.core.masking import masked
 from components.core.resources import FILES, LOCK, PIPELINE
@@ -58,7 +58,7 @@ def write_dvc_yaml(params: Params, file: Path) -> bool:
     refuse_other_pipeline(path.parent)
     root = find_repository(path.parent) or path.parent
     text = dvc_yaml(params, file.resolve().relative_to(root), root=root)
-    before = path.read_text(encoding="utf-8") if path.is_file() else ""
+    before = text_in(path)
     if before == text or (before and not before.startswith((_WRITTEN, *_EARLIER))):
         return False
     write_atomic(path, text)
@@ -72,7 +72,7 @@ def refuse_other_pipeline(folder: Path) -> None:
         ConfigError: it is the pipeline of something else, whose stages a run would execute.
     """
     path = folder / PIPELINE
-    text = path.read_text(encoding="utf-8") if path.is_file() else ""
+    text = text_in(path)
     if text.strip() and _STAGE not in text and not text.startswith((_WRITTEN, *_EARLIER)):
         raise ConfigError(f"{path}: is a pipeline of something else, without stages of Headstart; use another folder")
 

@@ -12,7 +12,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any, Final
 
-from components.core.artifacts import digest_text, write_json, writing
+from components.core.artifacts import digest_text, json_of, write_json, writing
 from components.core.errors import ConfigError
 from components.core.masking import masked_json
 from components.pipeline.code_identity import SAMPLER, Entries, installed
@@ -75,7 +75,7 @@ class Identity:
             OSError: the file cannot be read.
             ValueError: it does not contain an identity.
         """
-        raw = json.loads(path.read_text(encoding="utf-8"))
+        raw = json_of(path)
         try:
             return cls(**raw)
         except TypeError as error:

@@ -21,7 +21,6 @@ def request(params: Params, reason: str) -> list[str]:
     named = [(name, item) for name, stage in STAGES.items() if stage.rebuilt for item in stage.items(params)]
     for stage, item in named:
         path = file_of(out(params), stage, item)
-        path.parent.mkdir(parents=True, exist_ok=True)
         write_atomic(path, json.dumps({"reason": reason}) + "\n")
     return [f"{stage}@{item}" for stage, item in named]
 
@@ -63,7 +62,6 @@ def run_stage(name: str, params: Params, *, item: str = WHOLE) -> Path:
     for file, folder in (("metrics.json", "metrics"), ("curve.csv", "curves"), ("learning_curve.csv", "curves")):
         if (source := written / file).is_file():
             target = out(params, folder, name, (item or name) + source.suffix)
-            target.parent.mkdir(parents=True, exist_ok=True)
             write_atomic(target, source.read_bytes())
     if reason:
         file_of(out(params), name, item).unlink()

@@ -208,13 +208,11 @@ class Live:
             self._gauges.set("stage_duration_seconds", (stage.time - stage.start) / 1000, name)
         return stage
 
-    def finish(
-        self, status: str, *, reason: str = "", summary: Sequence[str] = (), files: Sequence[str] = (), wait_s: float
-    ) -> None:
-        """Record the end; attempts are made for `wait_s` seconds. `files`: reports, which its run gets."""
-        end: dict[str, Any] = {"status": status, "reason": reason, "summary": summary}
-        end |= {"files": files, "time": now_ms()}
-        self.end = end | {"give_up": time.monotonic() + wait_s}
+    def finish(self, status: str, *, wait_s: float, **facts: Any) -> None:
+        """Record the end; attempts are made for `wait_s` seconds. `facts`: `reason`, `summary`, and `files`: reports,
+        which its run gets."""
+        end: dict[str, Any] = {"status": status, "time": now_ms(), "give_up": time.monotonic() + wait_s}
+        self.end = {"reason": "", "summary": (), "files": ()} | facts | end
         self._gauges.end(status, begun=self._begun / 1000, time=end["time"] / 1000)
 
     def update(self) -> None:

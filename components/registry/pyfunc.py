@@ -4,6 +4,7 @@ installed code."""
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -31,30 +32,30 @@ def _load_pyfunc(path: str) -> ServedClassifier | ServedEncoder:
     return ServedEncoder(load_encoder(directory, verify=True))
 
 
+@dataclass
 class ServedEncoder:
     """DataFrame with the column `text` (N) -> DataFrame (N) with `embedding`, a list of D numbers or null (no text)."""
 
-    def __init__(self, encoder: Encoder) -> None:
-        self._encoder = encoder
+    encoder: Encoder
 
     def predict(self, model_input: pandas.DataFrame, params: dict[str, Any] | None = None) -> pandas.DataFrame:
         """One embedding per text."""
-        return pandas.DataFrame({"embedding": embed(self._encoder, list(model_input["text"]))}, dtype=object)
+        return pandas.DataFrame({"embedding": embed(self.encoder, list(model_input["text"]))}, dtype=object)
 
 
+@dataclass
 class ServedClassifier:
     """DataFrame (N) with the task's input columns (`text`; `first` and `second`; `words` ...) -> DataFrame (N) with its
     output columns (`components.data.tasks.task_io`): for classification `label`, `confidence` and `probabilities`, a
     map label -> probability. The outputs of a row with missing input are null."""
 
-    def __init__(self, classifier: Classifier) -> None:
-        self._classifier = classifier
+    classifier: Classifier
 
     def predict(self, model_input: pandas.DataFrame, params: dict[str, Any] | None = None) -> pandas.DataFrame:
         """Predict the rows."""
-        form = find_kind(self._classifier.kind).io
+        form = find_kind(self.classifier.kind).io
         rows = [form.parse(row) for row in model_input[list(form.inputs)].to_dict("records")]
-        answers = predict_rows(self._classifier, rows)
+        answers = predict_rows(self.classifier, rows)
         # dtype object keeps None, which JSON can represent, apart from NaN.
         return pandas.DataFrame(
             {name: [answer[name] if answer is not None else None for answer in answers] for name in form.outputs},

@@ -20,7 +20,8 @@ from urllib.parse import unquote, urlsplit
 
 from pydantic import TypeAdapter
 
-from components.core.artifacts import write_atomic
+from components.core.artifacts import json_of, write_atomic
+from components.core.errors import ArtifactError
 from components.core.masking import masked
 from components.registry.version import PROVENANCE, Version
 from components.settings.registry import RegistrySettings, database_of
@@ -105,7 +106,7 @@ class Reading:
     def _stored(self) -> dict[str, Any]:
         if self._state:
             with suppress(OSError, ValueError, KeyError, TypeError):
-                content = json.loads(self._file.read_text(encoding="utf-8"))
+                content = json_of(self._file)
                 if content["state"] == self._state:
                     return dict(content["answers"])
         return {}
@@ -113,8 +114,7 @@ class Reading:
     def _store(self) -> None:
         # An answer may be about a later state than the first one.
         if self._state and self._state == state_of(self._database):
-            with suppress(OSError):  # a folder that cannot be written
-                self._file.parent.mkdir(exist_ok=True)
+            with suppress(ArtifactError):  # a folder that cannot be written
                 write_atomic(self._file, json.dumps({"state": self._state, "answers": self._answers}))
 
 

@@ -332,7 +332,6 @@ def register(job: RegisterJob) -> Path:
     ]
     listing = {"schema": SCHEMA, "tracking": registry.address, "models": described}
     path = job.out / "registry" / REGISTERED
-    path.parent.mkdir(parents=True, exist_ok=True)
     write_atomic(path, json.dumps(listing | {"challengers": challengers, "candidates": ranked}, indent=1) + "\n")
     return path
 

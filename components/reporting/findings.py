@@ -18,7 +18,7 @@ from typing import Any
 
 from pydantic import TypeAdapter
 
-from components.core.artifacts import MANIFEST, read_manifest, write_atomic, writing
+from components.core.artifacts import MANIFEST, json_of, read_manifest, write_atomic, write_json, writing
 from components.core.errors import ArtifactError
 from components.data.scoring.intervals import Interval
 
@@ -108,11 +108,9 @@ def write(out: Path, name: str, result: Findings, *, options: Row, inputs: Mappi
         for number, drawing in enumerate(chapter.figures, 1):
             (draft.path / f"figure-{number}.svg").write_text(drawing.svg + "\n", encoding="utf-8")
         content = {"schema": SCHEMA, "chapter": asdict(chapter), "options": options, "numbers": result.numbers}
-        text = json.dumps(content, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
-        (draft.path / FILE).write_text(text, encoding="utf-8")
+        write_json(draft.path / FILE, content, sort_keys=False, ensure_ascii=False, allow_nan=False)
         draft.facts |= {"study": name, "options": options, "inputs": dict(sorted(inputs.items()))}
     metrics = out / "metrics" / KIND / f"{name}.json"
-    metrics.parent.mkdir(parents=True, exist_ok=True)
     write_atomic(metrics, json.dumps({"digest": read_manifest(directory).digest}) + "\n")
     return directory
 
@@ -120,7 +118,7 @@ def write(out: Path, name: str, result: Findings, *, options: Row, inputs: Mappi
 def read(directory: Path) -> Findings:
     read_manifest(directory, kind=KIND)
     try:
-        content = json.loads((directory / FILE).read_text(encoding="utf-8"))
+        content = json_of(directory / FILE)
         if content["schema"] == SCHEMA:
             return Findings(TypeAdapter(Chapter).validate_python(content["chapter"]), content["numbers"])
     except (OSError, ValueError, KeyError) as error:

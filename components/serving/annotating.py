@@ -14,7 +14,7 @@ from components.data.formats.annotations import CharSpan, PredictedRow
 from components.data.formats.hub import WRITERS, check_written
 from components.data.formats.rows import open_rows
 from components.data.formats.words import spans_of, words_of
-from components.learners.prediction import Predicted
+from components.learners.prediction import Predicted, refuse_inputs
 from components.learners.writing import write_errors
 from components.serving.parts import KIND, LoadableModel, PartOptions, predict_parts
 from components.settings.detection import is_saved
@@ -70,8 +70,7 @@ def predict_annotations(
 
 def _named(kind: str, given: Mapping[str, str]) -> list[str]:
     names = ("words", "text") if has(kind, "words") else ("text",)
-    if unknown := sorted(given.keys() - set(names)):
-        raise ConfigError(f"the task has no input {unknown[0]!r}{nearest(unknown[0], names)}")
+    refuse_inputs(given, names)
     return [given[name] for name in names if name in given][:1]
 
 

@@ -248,7 +248,7 @@ class Service:
                 confidences.append(answer["confidence"])
         version = served.version.number
         self.metrics.observe_rows(version, len(predictions) - refused, refused, confidences)
-        content = {"predictions": predictions, "model": served.described}
+        content = {"predictions": predictions, "model": served.version.identity}
         return Reply(status, orjson.dumps(content, option=orjson.OPT_SERIALIZE_NUMPY))
 
     def stop(self) -> None:
@@ -324,7 +324,7 @@ class App:
         served = self._service.follower.current
         columns = {"inputs": dict(served.io.inputs), "outputs": dict(served.io.outputs)}
         example = {"inputs": [dict(row) for row in served.io.examples]}
-        return Reply(200, orjson.dumps({**served.described, **columns, "example": example}))
+        return Reply(200, orjson.dumps({**served.version.identity, **columns, "example": example}))
 
     def _livez(self) -> Reply:
         alive = self._service.batcher.alive
@@ -332,7 +332,7 @@ class App:
 
     def _readyz(self) -> Reply:
         ready = self._service.ready
-        content = {"ready": ready, "model": self._service.follower.current.described}
+        content = {"ready": ready, "model": self._service.follower.current.version.identity}
         return Reply(200 if ready else 503, orjson.dumps(content))
 
     def _metrics(self) -> Reply:

@@ -22,6 +22,7 @@ from typing import Final
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from components.core.errors import ConfigError, DataError
 from components.data.formats.lines import Reading
@@ -77,9 +78,8 @@ def _scored(model: LanguageModel, inputs: Sequence[Gap], *, shift: int) -> list[
         logits_BTV, _ = model.predict(read.to(next(model.parameters()).device))
         for row, logits_TV in zip(rows, logits_BTV, strict=True):
             gap = inputs[row]
-            targets = torch.tensor([_known(model, gap.pieces[position]) for position in gap.positions])
-            log_probs = logits_TV[torch.tensor(gap.positions) - shift].double().log_softmax(-1).cpu()
-            collected[row] = log_probs.gather(1, targets[:, None]).squeeze(1).numpy()
+            logits = logits_TV[torch.tensor(gap.positions) - shift]
+            collected[row] = _of_pieces(model, logits, [gap.pieces[position] for position in gap.positions])
     return collected
 
 
@@ -94,9 +94,11 @@ def _batches(lengths: Sequence[int], vocabulary: int) -> Iterator[list[int]]:
             yield rows[start : start + most]
 
 
-def _known(model: LanguageModel, piece: int) -> int:
+def _of_pieces(model: LanguageModel, logits_TV: Tensor, pieces: Sequence[int]) -> Floats:
+    """(T,) log-probabilities of T pieces."""
     # Pieces of an open vocabulary beyond the output layer are unknown.
-    return piece if piece < model.config.vocabulary else UNK
+    known = torch.tensor([[piece if piece < model.config.vocabulary else UNK] for piece in pieces])
+    return logits_TV.double().log_softmax(-1).cpu().gather(1, known).squeeze(1).numpy()
 
 
 @torch.no_grad()
@@ -109,12 +111,10 @@ def text_log_probs(model: LanguageModel, pieces: Sequence[int]) -> Floats:
         parts = []
         carry: Carry = ()
         device = next(model.parameters()).device
-        targets = torch.tensor([_known(model, piece) for piece in pieces], dtype=torch.int64)
         for start in range(0, len(pieces), SEGMENT):
             segment = torch.tensor([tokens[start : start + min(SEGMENT, len(pieces) - start)]], device=device)
             logits_1TV, carry = model.predict(segment, carry)
-            log_probs_TV = logits_1TV[0].double().log_softmax(-1).cpu()
-            parts.append(log_probs_TV.gather(1, targets[start : start + SEGMENT, None]).squeeze(1).numpy())
+            parts.append(_of_pieces(model, logits_1TV[0], pieces[start : start + SEGMENT]))
         return np.concatenate([*parts, np.zeros(0)])
     inputs = []
     done = 1

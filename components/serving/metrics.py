@@ -58,7 +58,7 @@ class Metrics:
         """Record that another version is served."""
         if self._served:
             self._model.labels(**self._served).set(0)
-        self._served = served.described
+        self._served = served.version.identity
         self._model.labels(**self._served).set(1)
 
     def text(self) -> bytes:

@@ -32,11 +32,6 @@ class Served:
         """Whether a batch of few short texts takes less than a millisecond."""
         return getattr(getattr(self.classifier, "inner", self.classifier), "quick", False)
 
-    @cached_property
-    def described(self) -> dict[str, str]:
-        """The version, as every answer names it."""
-        return {"name": self.version.name, "version": self.version.number, "digest": self.version.digest}
-
 
 def load(registry: Registry, version: Version, *, int8: bool = False, error: float | None = None) -> Served:
     """Load a version (as `load_version`), verify its files, and predict its example inputs once, so that no request

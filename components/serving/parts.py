@@ -5,10 +5,8 @@ finished part. At the end the parts are joined into the output, which is complet
 parts, processes and interruptions.
 """
 
-import fcntl
 import hashlib
 import json
-import os
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
@@ -21,7 +19,7 @@ import pyarrow.parquet as pq
 from components.cluster.launcher import map_parallel
 from components.cluster.placement import WHOLE_GPU
 from components.cluster.shards import PARALLEL_BYTES, Facts, Work, digest_of, on_cluster, sharded
-from components.core.artifacts import write_atomic
+from components.core.artifacts import json_of, link_or_copy, try_lock, write_atomic
 from components.core.errors import DataError
 from components.core.outputs import check_output, discard, named_output
 from components.data.formats.stored import Span, open_stored, store
@@ -269,7 +267,7 @@ def _joined(parts: Sequence[Part], *, source: Path, output: Path, work: Path, op
     """Join the parts into the output and the file of rejected rows, and remove the folder of the parts."""
     rejects, overwrite = options.rejects, options.overwrite
     files = [work / COUNTED, *(part.mark for part in parts)]
-    marks = [json.loads(file.read_text(encoding="utf-8")) for file in files]
+    marks = [*map(json_of, files)]
     done = Predicted(**{name: sum(mark["counts"][name] for mark in marks) for name in ("rows", "empty", "rejected")})
     if done.rejected and not done.rows:
         first = next(mark["first"] for mark in marks if mark["first"])
@@ -284,22 +282,15 @@ def _joined(parts: Sequence[Part], *, source: Path, output: Path, work: Path, op
             discard(rejects)
     with named_output(output, kind=None if output.suffix else KIND, overwrite=overwrite) as draft:
         if not output.suffix:
+            # Not renamed: a run that is killed here still has its parts.
             for part in parts:
-                _link(part.output, draft.path / part.output.name)
+                link_or_copy(part.output, draft.path / part.output.name)
         elif output.suffix == ".parquet":
             _join_parquet(parts, draft.path)
         else:
             _append(draft.path, [part.output for part in parts])
     shutil.rmtree(work)
     return done
-
-
-def _link(source: Path, target: Path) -> None:
-    """Link, and do not rename: a run that is killed here still has its parts."""
-    try:
-        os.link(source, target)
-    except OSError:  # a file system without links
-        shutil.copyfile(source, target)
 
 
 def _append(target: Path, paths: Sequence[Path]) -> None:
@@ -325,10 +316,8 @@ def _owned(work: Path, output: Path) -> Iterator[None]:
         work.mkdir(parents=True, exist_ok=True)
         file = (work / LOCK).open("w")
     with file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise DataError(f"{output}: another process writes this file; wait for it or choose another path") from None
+        if not try_lock(file):
+            raise DataError(f"{output}: another process writes this file; wait for it or choose another path")
         try:
             yield
         finally:
@@ -347,5 +336,5 @@ def _key(source: Path, output: Path, model: LoadableModel, options: PartOptions)
 def _planned(work: Path, key: str) -> list[Span] | None:
     if not (work / PLAN).is_file():
         return None
-    content = json.loads((work / PLAN).read_text(encoding="utf-8"))
+    content = json_of(work / PLAN)
     return [Span(**span) for span in content["spans"]] if content["key"] == key else None

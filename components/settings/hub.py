@@ -5,7 +5,6 @@ huggingface_hub apply: HF_HOME, HF_ENDPOINT, HF_TOKEN, HF_HUB_OFFLINE. A model t
 files needs no network; a name without a revision is then the revision that was fetched last.
 """
 
-import json
 import os
 import re
 import shutil
@@ -16,7 +15,7 @@ from pathlib import Path, PurePosixPath
 from threading import Thread
 from typing import Any, Final
 
-from components.core.artifacts import digest_file
+from components.core.artifacts import digest_file, json_of
 from components.core.errors import ArtifactError, ConfigError, nearest
 
 ALLOWED: Final = ["*.safetensors", "*.json", "*.txt", "*.model"]
@@ -155,7 +154,7 @@ def _refuse(repo: str, names: list[str], commit: str, check: Callable[[dict[str,
         )
     if "config.json" not in names:
         return  # an old folder, with the model inside
-    config = json.loads(Path(hf_hub_download(repo, "config.json", revision=commit)).read_text(encoding="utf-8"))
+    config = json_of(Path(hf_hub_download(repo, "config.json", revision=commit)))
     if "auto_map" in config:
         raise ArtifactError(
             f"{repo}: its architecture is code of the repository (auto_map), which is not run; choose another model"

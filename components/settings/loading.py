@@ -4,7 +4,6 @@ each value. Nothing is read but the settings, the names of files, and the small 
 
 from __future__ import annotations
 
-import json
 import os
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -16,7 +15,7 @@ from typing import Any, NamedTuple, get_args
 import yaml
 from pydantic import ValidationError
 
-from components.core.artifacts import flatten
+from components.core.artifacts import flatten, json_of
 from components.core.errors import ConfigError, HeadstartError, nearest
 from components.core.masking import masked_values
 from components.settings import recipes
@@ -442,7 +441,7 @@ class Settings:
             source = block.get("source")
             if source and "family" not in block and name not in FAMILIES:
                 with suppress(OSError, ValueError, KeyError, TypeError):  # which `headstart check` reports
-                    kind = str(json.loads(config_file(source, root).read_text(encoding="utf-8"))["model_type"])
+                    kind = str(json_of(config_file(source, root))["model_type"])
                     self.fill(f"pretrain.{name}.family", recipes.MODEL_TYPES.get(kind, kind), f"model_type of {source}")
             family, usual = self._family(name)
             self.fill(f"pretrain.{name}.tokenizer", usual.tokenizer, f"the usual one of {family}")

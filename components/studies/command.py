@@ -1,7 +1,6 @@
 """The studies as commands: `headstart study NAME`. The flags come from the signature of the study's function."""
 
 import inspect
-import json
 import pkgutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -10,6 +9,7 @@ from typing import Annotated, Any, get_type_hints
 
 import typer
 
+from components.core.artifacts import json_of
 from components.core.errors import ConfigError, HeadstartError, nearest
 from components.settings.loading import load_params
 
@@ -40,7 +40,7 @@ class Study:
         return function
 
 
-_TABLE = json.loads(Path(__file__).with_name("studies.json").read_text(encoding="utf-8"))
+_TABLE = json_of(Path(__file__).with_name("studies.json"))
 STUDIES = {name: Study(name, **of) for name, of in _TABLE["studies"].items()}
 
 

@@ -28,7 +28,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from components.cluster.distributed import World
-from components.core.artifacts import digest_file, partial_path, sweep, sync
+from components.core.artifacts import digest_file, json_of, partial_path, sweep, sync, write_json
 from components.core.errors import CheckpointUnavailableError, TrainingError
 from components.training.loop import TrainingState
 
@@ -102,7 +102,6 @@ class CheckpointStore:
                         pyarrow.fs.copy_files(f"{folder}/{name}", target, pyarrow.fs.LocalFileSystem(), self.files)
             else:
                 final = Path(self._path(step))
-                final.parent.mkdir(parents=True, exist_ok=True)
                 with partial_path(final, folder=True) as partial:
                     _write(partial, tensors, numbers)
                     try:
@@ -244,18 +243,23 @@ def _write(folder: Path, tensors: Mapping[str, Tensor], numbers: Mapping[str, An
     save_file(dict(tensors), folder / TENSORS)
     sync(folder / TENSORS)
     content = {"sha256": {TENSORS: digest_file(folder / TENSORS)}, "numbers": dict(numbers)}
-    (folder / NUMBERS).write_text(json.dumps(content, indent=1, sort_keys=True) + "\n")
+    write_json(folder / NUMBERS, content)
     sync(folder / NUMBERS)
 
 
 def _read(folder: Path, step: int) -> Checkpoint | None:
     try:
-        content = json.loads((folder / NUMBERS).read_text())
+        content = json_of(folder / NUMBERS)
         if digest_file(folder / TENSORS) != content["sha256"][TENSORS]:
             return None
         return Checkpoint(step, load_file(folder / TENSORS), content["numbers"])
     except (OSError, ValueError, KeyError, AttributeError, SafetensorError):
         return None
+
+
+def below(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """The tensors whose names start with a prefix, without it."""
+    return {name.removeprefix(prefix): value for name, value in tensors.items() if name.startswith(prefix)}
 
 
 class Saver:

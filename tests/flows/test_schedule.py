@@ -20,10 +20,11 @@ from prefect.client.orchestration import get_client
 from prefect.deployments.runner import EntrypointType
 from prefect.states import Cancelled, Crashed, Running
 
+from components.core.artifacts import try_lock
 from components.core.errors import ConfigError
 from flows import processes, schedule
 from flows.flow_run import KILLED, MISSED, RUNNER, begin_scheduled
-from flows.repository import try_lock, write_locked
+from flows.repository import write_locked
 from flows.retrain import retrain
 from tests.conftest import until
 

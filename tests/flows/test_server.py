@@ -19,11 +19,12 @@ import pytest
 from prefect.exceptions import CancelledRun, PrefectException
 
 import flows
+from components.core.artifacts import try_lock
 from components.core.errors import ConfigError, HeadstartError, TransientError
 from flows import server as module
 from flows import stages
 from flows.processes import MARK, answers, orphans
-from flows.repository import try_lock, write_locked
+from flows.repository import write_locked
 from flows.server import Server, configured, ensure, server
 from flows.sync import sync
 from tests.conftest import until

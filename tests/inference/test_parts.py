@@ -252,13 +252,13 @@ def test_what_others_have_written_stays(name, overwrite, tmp_path, cluster):
     assert (mine if mine.suffix else mine / "thesis.txt").read_text() == "mine"
 
 
-@pytest.mark.parametrize("place", ["_append", "_link", "rmtree"])
+@pytest.mark.parametrize("place", ["_append", "link_or_copy", "rmtree"])
 @pytest.mark.parametrize("name", ["out.csv", "out"])
 def test_a_run_that_ends_while_its_parts_are_joined_is_finished_by_the_same_command(
     name, place, tmp_path, cluster, monkeypatch
 ):
     source, output = write(tmp_path / "in.csv"), tmp_path / name
-    if output.suffix and place == "_link":
+    if output.suffix and place == "link_or_copy":
         pytest.skip("a file is not linked")
     with monkeypatch.context() as patched, pytest.raises(Killed):
         patched.setattr(parts.shutil if place == "rmtree" else parts, place, killed)

@@ -73,10 +73,10 @@ def test_a_words_model_that_wins_is_promoted_served_and_rolled_back(pipeline):
     (answer,) = predict_rows(champion, [("bb",)])
     assert answer is not None and answer["label"] == LABELS[1]
     follower = ChampionFollower(registry, "letters", poll_seconds=60)
-    assert follower.current.described["version"] == "2"
+    assert follower.current.version.number == "2"
 
     rollback(pipeline.settings, "letters", reason="too simple")
-    assert follower.check() and follower.current.described["version"] == "1"
+    assert follower.check() and follower.current.version.number == "1"
     assert registered(pipeline)["challengers"]["letters"]["version"] == "2", "registered once"
     assert "was rolled back" in decided(pipeline)["reasons"][0]
 

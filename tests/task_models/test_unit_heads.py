@@ -149,7 +149,7 @@ WORDS = [(0, 3), (4, 6), (7, 12), (12, 13)]
 
 def answering() -> Answering:
     torch.manual_seed(0)
-    return Answering(SETTINGS.model_copy(update={"head_norm": "none"}), 3).eval()
+    return Answering.of(SETTINGS.model_copy(update={"head_norm": "none"}), 3, ()).eval()
 
 
 def spans_of(offsets: list[list[tuple[int, int]]], rows: list[int], targets: list[list[float]] | None = None) -> Batch:

@@ -26,7 +26,7 @@ from typing import Any
 import numpy as np
 
 from components.cluster.shards import Facts, Work, digest_of, sharded
-from components.core.artifacts import digest_text, write_atomic
+from components.core.artifacts import digest_text, json_of, write_atomic
 from components.core.digests import kept_digests
 from components.core.errors import ArtifactError, DataError
 from components.data.facts import script_of
@@ -230,13 +230,12 @@ def _kept(keys: Iterable[str], measured: Callable[[Sequence[str]], Iterable[Any]
     # The cache only saves time.
     for key in keys:
         with suppress(OSError, ValueError):
-            results[key] = json.loads((path := CACHE / f"{key}.json").read_text(encoding="utf-8"))
+            results[key] = json_of(path := CACHE / f"{key}.json")
             path.touch()
     if missing := [key for key in keys if key not in results]:
         new = dict(zip(missing, measured(missing), strict=True))
         results |= new
         with suppress(OSError, ArtifactError):
-            CACHE.mkdir(parents=True, exist_ok=True)
             for key, statistics in new.items():
                 write_atomic(CACHE / f"{key}.json", json.dumps(statistics))
             for old in sorted(CACHE.glob("*.json"), key=lambda file: file.stat().st_mtime)[:-CACHED]:

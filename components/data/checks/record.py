@@ -93,7 +93,6 @@ def accept(path: Path, units: Iterable[Unit], *, reason: str) -> list[str]:
             versions.append(version | {"statistics": unit.statistics | {"positions": {}}})
             new.append(unit.name)
     if new:
-        path.parent.mkdir(parents=True, exist_ok=True)
         write_atomic(path, _text(record))
     return new
 

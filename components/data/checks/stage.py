@@ -4,11 +4,10 @@ The accepted versions are in a file of the repository (`components.data.checks.r
 output does not change when a version is accepted, because a version is compared with the last one of another content.
 """
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
 
-from components.core.artifacts import writing
+from components.core.artifacts import write_json, writing
 from components.core.errors import DataError
 from components.data.checks import FILE, KIND, record
 from components.data.checks.compare import compare, distributions, findings
@@ -52,7 +51,7 @@ def checks(job: ChecksJob) -> Path:
             "findings": [*unit.findings],
         }
     with writing(job.output, kind=KIND) as draft:
-        (draft.path / FILE).write_text(json.dumps(content, ensure_ascii=False, indent=1) + "\n", encoding="utf-8")
+        write_json(draft.path / FILE, content, sort_keys=False, ensure_ascii=False)
     record.accept(Path(job.settings.record), units, reason=record.BY_RULE)
     return job.output
 

@@ -10,13 +10,12 @@ encoder/        the encoder, if all members have the same; then they hold only w
 A single member, or members with the same files, are written as one classifier.
 """
 
-import json
 import shutil
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from components.core.artifacts import MANIFEST, digest_tree, writing
+from components.core.artifacts import MANIFEST, digest_tree, json_of, write_json, writing
 from components.core.errors import ConfigError
 
 MEMBERS: Final = "members"
@@ -61,13 +60,13 @@ def save_members(
             encoders[0].rename(draft.path / ENCODER)
             for encoder in encoders[1:]:
                 shutil.rmtree(encoder)
-        config = json.loads((folders[0] / "config.json").read_text(encoding="utf-8"))
+        config = json_of(folders[0] / "config.json")
         config = (
             {name: config[name] for name in ("form", "kind") if name in config}
             | {"members": len(members)}
             | dict(average or {})
         )
-        (draft.path / "config.json").write_text(json.dumps(config, indent=1, sort_keys=True) + "\n")
+        write_json(draft.path / "config.json", config)
         shutil.copyfile(folders[0] / "labels.json", draft.path / "labels.json")
 
 
@@ -77,7 +76,7 @@ def members_of(directory: Path) -> list[Path]:
     Raises:
         OSError, ValueError: config.json is missing or damaged.
     """
-    count = json.loads((directory / "config.json").read_text(encoding="utf-8")).get("members")
+    count = json_of(directory / "config.json").get("members")
     return [directory] if count is None else [directory / MEMBERS / str(number) for number in range(int(count))]
 
 

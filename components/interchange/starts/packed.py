@@ -22,6 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 from safetensors.numpy import save_file
 
+from components.core.artifacts import write_json
 from components.core.errors import ArtifactError
 
 MAGIC: Final = b"E5S1"
@@ -79,7 +80,7 @@ def convert(source: Path, target: Path) -> None:
     except (struct.error, ValueError, KeyError, UnicodeDecodeError) as error:
         raise ArtifactError(f"{source.name}: not a packed model of this version ({error})") from error
     target.mkdir(parents=True, exist_ok=True)
-    (target / "config.json").write_text(json.dumps(config, indent=1) + "\n", encoding="utf-8")
+    write_json(target / "config.json", config, sort_keys=False)
     save_file(tensors, target / "model.safetensors")
     # E5 is published as a mean of the pieces, scaled to length 1.
     write_modules(target, Reading(pooling=("mean",), after=("normalize",)), width=config["hidden_size"])

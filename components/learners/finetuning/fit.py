@@ -358,8 +358,3 @@ def unpack(name: str, tensors: Mapping[str, Tensor]) -> list[Answer]:
 def labels_file(group: str) -> str:
     """File of a teacher's predictions for the texts of a group of `distil` (`runs.read_soft_labels`)."""
     return f"labels-{group}.safetensors"
-
-
-def below(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """The tensors whose names start with a prefix, without it."""
-    return {name.removeprefix(prefix): value for name, value in tensors.items() if name.startswith(prefix)}

@@ -34,7 +34,6 @@ from components.learners.finetuning.fit import (
     NAMES,
     Fit,
     Fits,
-    below,
     epoch_of,
     label_fields,
     labels_file,
@@ -55,7 +54,7 @@ from components.learners.task_models.sampler import matrix
 from components.learners.ways.base import Learned, TaskMixture, shares
 from components.models.base import LanguageModel
 from components.tokenization import Tokenizer
-from components.training.checkpoint import Checkpoint, CheckpointStore
+from components.training.checkpoint import Checkpoint, CheckpointStore, below
 from components.training.loop import TrainingState, train
 from components.training.precision import first_device
 from components.training.rng import counter_rng, counter_seed

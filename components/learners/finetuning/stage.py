@@ -22,7 +22,7 @@ from components.data.unlabelled_texts import KIND as UNLABELLED
 from components.learners.abstention import HeldOut, save_classifier
 from components.learners.base import per_row, write_runs
 from components.learners.finetuning.execution import Trained, clear, train_all
-from components.learners.finetuning.fit import FinetuneJob, Fit, below, build, is_trained, labels_file, pack
+from components.learners.finetuning.fit import FinetuneJob, Fit, build, is_trained, labels_file, pack
 from components.learners.finetuning.runs import BEST, labels_of, result
 from components.learners.task_models.base import refuse_distillation
 from components.learners.task_models.classifier import AveragedClassifier, TextClassifier, load_classifier
@@ -34,7 +34,7 @@ from components.models.encoder import TOKENIZER, architecture_of, family_of
 from components.settings.finetune import FinetuneSettings, Way
 from components.settings.systems import FROZEN
 from components.tokenization import load_tokenizer
-from components.training.checkpoint import fingerprint
+from components.training.checkpoint import below, fingerprint
 from components.training.precision import choose, first_device, product_size
 
 

@@ -4,7 +4,6 @@ An item of a group executes a run for every seed that its tasks have in common a
 paired by rank, because their units differ between kinds. The item of a task copies its folder next to its other
 results."""
 
-import json
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -13,7 +12,7 @@ from pathlib import Path
 
 from pydantic import Field
 
-from components.core.artifacts import json_of, read_manifest, writing
+from components.core.artifacts import json_of, read_manifest, write_json, writing
 from components.core.errors import ConfigError
 from components.data.tasks.budgets import refuse_unpaired
 from components.data.tasks.examples import TaskFacts, read_facts
@@ -87,7 +86,7 @@ def together(job: TogetherJob | ShareJob) -> Path:
             folder.mkdir()
             written[single.task] = write_results_of(folder, {start: of_task}, job=single)
             numbers[single.task] = json_of(folder / "metrics.json")
-        (draft.path / "metrics.json").write_text(json.dumps(numbers, indent=1, sort_keys=True) + "\n")
+        write_json(draft.path / "metrics.json", numbers)
         draft.facts |= {"group": job.group, "tasks": written}
     clear(trainings, cluster=job.cluster)
     return job.output

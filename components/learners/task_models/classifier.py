@@ -15,7 +15,6 @@ by a head whose transitions are averaged as well, with a threshold that is fitte
 from __future__ import annotations
 
 import copy
-import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -27,7 +26,7 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
-from components.core.artifacts import json_of, read_manifest
+from components.core.artifacts import json_of, read_manifest, write_json
 from components.core.errors import ArtifactError, ConfigError
 from components.data.tasks.calibration import tempered
 from components.data.tasks.data import Answer, Fields, mean_answers
@@ -246,8 +245,8 @@ class TextClassifier(TaskClassifier):
             config["temperature"] = self.temperature
         if self.words is not None:
             config["words"] = self.words.write(directory)
-        (directory / "config.json").write_text(json.dumps(config, indent=1, sort_keys=True) + "\n")
-        (directory / "labels.json").write_text(json.dumps(self.labels, ensure_ascii=False, indent=1) + "\n")
+        write_json(directory / "config.json", config)
+        write_json(directory / "labels.json", self.labels, ensure_ascii=False)
         save_weights(directory / "head.safetensors", _above_encoder(self.model))
         save_encoder(directory / ENCODER, family=family, model=self.encoder, tokenizer=tokenizer)
 

@@ -118,13 +118,10 @@ def window_size(settings: FinetuneSettings, encoder: LanguageModel) -> int | Non
     return None if most == settings.max_length else most
 
 
-def windows(pieces: Sequence[int], *, size: int, encoder: LanguageModel) -> list[NDArray[np.int64]]:
+def windows(pieces: Ids, *, size: int, encoder: LanguageModel) -> list[Ids]:
     """The pieces of a text (at least one) in windows of at most `size` pieces."""
     room = max(1, size - len(encoder.special_tokens([])))
-    return [
-        np.asarray(encoder.special_tokens(list(pieces[start : start + room])), dtype=np.int64)
-        for start in range(0, len(pieces), room)
-    ]
+    return [encoder.special_tokens(pieces[start : start + room]) for start in range(0, len(pieces), room)]
 
 
 class WindowPooling:

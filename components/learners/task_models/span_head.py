@@ -10,8 +10,8 @@ Shapes: S sequences of B rows, U units, K maximum number of units of an answer.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Final
+from collections.abc import Callable
+from typing import Any, Final
 
 import numpy as np
 import torch
@@ -20,29 +20,24 @@ from torch import Tensor, nn
 
 from components.data.scoring.answers import NEVER, apply_threshold, best_threshold, refused
 from components.data.tasks.data import Answer
-from components.learners.task_models.heads import Head, shape_of
+from components.learners.task_models.heads import Head
 from components.learners.task_models.pooling import mask
 from components.models.base import Batch
 from components.models.layers.host import move, on_host
-from components.settings.finetune import FinetuneSettings
 
 #: Maximum length of an answer in characters.
 LONGEST_ANSWER: Final = 160
 
 
 class Answering(Head):
-    """Scores of starts and ends.
-
-    Args:
-        settings: normalisation, dropout and hidden layer of `Head`.
-    """
+    """Scores of starts and ends."""
 
     reads_units = True
+    outputs = 2
     threshold: Tensor
 
-    def __init__(self, settings: FinetuneSettings, features: int, labels: Sequence[str] = ()) -> None:
-        super().__init__(features, 2, **shape_of(settings))
-        self.longest = LONGEST_ANSWER
+    def __init__(self, features: int, outputs: int, **shape: Any) -> None:
+        super().__init__(features, outputs, **shape)
         # Added to the score of no answer; fitted on dev and stored with the weights.
         self.register_buffer("threshold", torch.zeros(()))
 
@@ -54,7 +49,7 @@ class Answering(Head):
 
     def answers(self, outputs: Tensor, batch: Batch) -> list[Answer]:
         """[start, end, score, score of no answer] of each row; start == end if the latter is higher."""
-        spans = best_spans(outputs.float(), batch["offsets"], batch["unit_lengths"], longest=self.longest)
+        spans = best_spans(outputs.float(), batch["offsets"], batch["unit_lengths"], longest=LONGEST_ANSWER)
         none = outputs[:, 0].float().sum(-1).double().cpu().numpy()
         rows = on_host(batch["rows"]).numpy()
         # Over the windows of a row: the best span, and the lowest score of no answer.

@@ -90,17 +90,15 @@ class Tagger(Head):
 
     def values(self, batch: Batch) -> Tensor:
         targets_BW = batch["targets"]
-        lengths_B = _units_of_rows(batch["unit_lengths"], batch["rows"])
-        return Inside.of(lengths_B, targets_BW.shape[1]).take(targets_BW).long()
+        return Inside.of(_units_of_rows(batch), targets_BW.shape[1]).take(targets_BW).long()
 
     def shares(self, batch: Batch) -> Tensor:
         targets_BWC = batch["targets"].unflatten(1, (-1, self.output.out_features))
-        lengths_B = _units_of_rows(batch["unit_lengths"], batch["rows"])
-        return Inside.of(lengths_B, targets_BWC.shape[1]).take(targets_BWC)
+        return Inside.of(_units_of_rows(batch), targets_BWC.shape[1]).take(targets_BWC)
 
     def taught(self, outputs: Tensor, batch: Batch) -> list[Answer]:
         """Probabilities (W * C,) of the tags at each unit of each row; not of a CRF."""
-        counts = on_host(_units_of_rows(batch["unit_lengths"], batch["rows"])).tolist()
+        counts = on_host(_units_of_rows(batch)).tolist()
         shares = self.logits(outputs.float(), batch).softmax(-1).cpu().split(counts)
         return [each.flatten().numpy() for each in shares]
 
@@ -116,16 +114,15 @@ class Tagger(Head):
         return [row[:length] for row, length in zip(tags, on_host(lengths_B).tolist(), strict=True)]
 
 
-def _units_of_rows(lengths_S: Tensor, rows_S: Tensor) -> Tensor:
-    rows, lengths = on_host(rows_S), on_host(lengths_S)
+def _units_of_rows(batch: Batch) -> Tensor:
+    rows, lengths = on_host(batch["rows"]), on_host(batch["unit_lengths"])
     # `rows` is ascending and every row has a sequence, so the last entry gives B.
-    return move(lengths.new_zeros(int(rows[-1]) + 1).index_add(0, rows, lengths), lengths_S.device)
+    return move(lengths.new_zeros(int(rows[-1]) + 1).index_add(0, rows, lengths), batch["unit_lengths"].device)
 
 
 def _of_rows(outputs_SUC: Tensor, batch: Batch) -> tuple[Tensor, Tensor]:
     """The outputs of each row, its sequences concatenated (B, W, C), and (B,) numbers of units."""
-    units_S = batch["unit_lengths"]
-    lengths_B = _units_of_rows(units_S, batch["rows"])
-    of_windows = Inside.of(units_S, outputs_SUC.shape[1])
+    lengths_B = _units_of_rows(batch)
+    of_windows = Inside.of(batch["unit_lengths"], outputs_SUC.shape[1])
     of_rows = Inside.of(lengths_B, int(on_host(lengths_B).max()))
     return of_rows.put(of_windows.take(outputs_SUC)), lengths_B

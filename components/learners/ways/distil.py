@@ -7,6 +7,7 @@ the knowledge in a neural network", section 2).
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import partial
 
 from torch import Tensor, nn
@@ -16,6 +17,7 @@ from components.learners.task_models.sampler import ExampleSampler
 from components.learners.ways.base import Learned, Way
 from components.models.base import Batch
 from components.settings.finetune import FinetuneSettings
+from components.training.checkpoint import below
 from components.training.rng import counter_seed
 from components.training.windows import Sampler
 
@@ -49,11 +51,12 @@ class Distil(Way):
         return DistillationSampler(labelled, ExampleSampler(texts, answers, batch_size=size, seed=seed))
 
 
+@dataclass
 class DistillationSampler(Sampler):
     """Batches of labelled rows, with unlabelled rows and the teacher's answers."""
 
-    def __init__(self, labelled: Sampler, taught: Sampler) -> None:
-        self.labelled, self.taught = labelled, taught
+    labelled: Sampler
+    taught: Sampler
 
     def batch(self, step: int, rank: int = 0, world: int = 1) -> Batch:
         taught = self.taught.batch(step, rank, world)
@@ -65,7 +68,7 @@ class DistillationSampler(Sampler):
 
 def loss(model: TaskModel, batch: Batch) -> Tensor:
     """w times the loss of the labelled rows, plus (1 - w) times the loss of the unlabelled rows if there are any."""
-    taught = {name.removeprefix(TAUGHT): value for name, value in batch.items() if name.startswith(TAUGHT)}
+    taught = below(TAUGHT, batch)
     labelled = model.loss({name: value for name, value in batch.items() if not name.startswith(TAUGHT)})
     if not taught:
         return labelled

@@ -12,7 +12,6 @@ The average of several models holds them as its members (components.data.tasks.m
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -23,7 +22,7 @@ from numpy.typing import NDArray
 from safetensors.numpy import load_file, save_file
 from scipy.special import expit, softmax
 
-from components.core.artifacts import json_of, read_manifest
+from components.core.artifacts import json_of, read_manifest, write_json
 from components.core.errors import ArtifactError
 from components.core.tables import LazyTable
 from components.data.tasks.data import Answer, Fields, mean_answers
@@ -91,7 +90,7 @@ MODELS: LazyTable[type[Stored]] = LazyTable(
 def write_model(model: Stored, directory: Path) -> None:
     described, arrays = model.dump()
     # ASCII, because a term may contain half of a surrogate pair, which UTF-8 cannot express.
-    (directory / DESCRIPTION).write_text(json.dumps(described, indent=1) + "\n", encoding="utf-8")
+    write_json(directory / DESCRIPTION, described, sort_keys=False)
     save_file(arrays, directory / WEIGHTS)
 
 
@@ -209,9 +208,8 @@ class LinearClassifier(WordsClassifier):
 
 def write_words(model: Stored, path: Path, *, kind: str, labels: Sequence[str]) -> None:
     """Write the files of a classifier."""
-    config = {"form": FORM, "kind": kind}
-    (path / "config.json").write_text(json.dumps(config, indent=1, sort_keys=True) + "\n")
-    (path / "labels.json").write_text(json.dumps(list(labels), ensure_ascii=False, indent=1) + "\n")
+    write_json(path / "config.json", {"form": FORM, "kind": kind})
+    write_json(path / "labels.json", list(labels), ensure_ascii=False)
     write_model(model, path)
 
 

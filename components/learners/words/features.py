@@ -100,8 +100,13 @@ class Counted:
         if most is not None and len(kept) > most:
             totals = np.bincount(counts.indices, weights=counts.data, minlength=len(self.terms))[kept]
             kept = kept[np.sort(np.argsort(-totals, kind="stable")[:most])]
-        idf = (np.log((1 + len(texts)) / (1 + frequencies[kept])) + 1).astype(dtype)
+        idf = idf_of(frequencies[kept], len(texts), dtype)
         return Tfidf(self.terms[kept].tolist(), idf, self.analyzer, self.ngrams, (self, kept))
+
+
+def idf_of(frequencies: NDArray[np.int64], texts: int, dtype: Any = np.float32) -> NDArray[Any]:
+    """Inverse document frequencies of terms that so many of the texts have, as of `Tfidf`."""
+    return (np.log((1 + texts) / (1 + frequencies)) + 1).astype(dtype)
 
 
 def weighted(counts: sparse.csr_matrix, idf: NDArray[Any]) -> sparse.csr_matrix:

@@ -249,7 +249,6 @@ def forget(params: Params, plan: Plan, wanted: Sequence[str], *, reason: str = "
         "searched_again": _left(result.texts),
     }
     path = (RECORDS / f"{name}.json").absolute()
-    path.parent.mkdir(parents=True, exist_ok=True)
     write_atomic(path, json.dumps(certificate, indent=1) + "\n")
     left.unlink()
     return path

@@ -2,7 +2,6 @@
 content, of all versions, and followed to what stages have made from them. Listings (`.dir`) stay: they hold names and
 digests only. The repository is the working directory, as for all paths of the settings."""
 
-import json
 import os
 import re
 from collections.abc import Iterator, Sequence
@@ -13,7 +12,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from components.core.artifacts import MANIFEST
+from components.core.artifacts import MANIFEST, json_of
 from components.core.commits import git
 from components.core.data_version import dvc_config, locks, read_yaml
 from components.core.errors import DataError
@@ -125,7 +124,7 @@ class Cache:
     def listing(self, md5: str) -> dict[str, str]:
         """Relative path -> MD5 of the files of a folder; empty if the cache does not hold its listing."""
         try:
-            return {entry["relpath"]: entry["md5"] for entry in json.loads(self.object(md5).read_text())}
+            return {entry["relpath"]: entry["md5"] for entry in json_of(self.object(md5))}
         except (OSError, ValueError, KeyError, TypeError):
             return {}
 
@@ -189,7 +188,7 @@ class Cache:
     def _facts(self, listing: dict[str, str]) -> dict[str, Any]:
         """The facts of the manifest of a folder; empty if the cache does not hold it."""
         try:
-            return dict(json.loads(self.object(listing[MANIFEST]).read_text())["facts"])
+            return dict(json_of(self.object(listing[MANIFEST]))["facts"])
         except (OSError, ValueError, KeyError, TypeError):
             return {}
 

@@ -8,11 +8,11 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
 
-from components.core.errors import ConfigError, DataError, RegistryError, nearest
+from components.core.errors import DataError, RegistryError
 from components.data.formats.rows import open_rows
 from components.data.tasks.data import Fields, spaced
 from components.data.tasks.kinds import find_kind
-from components.learners.prediction import parsed_rows, reading_of
+from components.learners.prediction import parsed_rows, reading_of, refuse_inputs
 from components.registry.champion import find_champion, load_version
 from components.registry.drift.comparison import ERROR, FALSE_ALARMS, LEAST_EFFECT, ROWS, Comparison, compare, lacking
 from components.registry.drift.measurements import Measured, find_reference, measure, record_reference
@@ -94,9 +94,7 @@ def read_inputs(file: Path, *, kind: str, columns: Mapping[str, str] = {}, form:
         ConfigError: `columns` names an input that the task does not have.
     """
     task_io = find_kind(kind).io
-    for name in columns:
-        if name not in task_io.inputs:
-            raise ConfigError(f"the task has no input {name!r}{nearest(name, task_io.inputs)}")
+    refuse_inputs(columns, task_io.inputs)
     options: dict[str, Any] = {"rejected": lambda error, row: None}
     parsed = parsed_rows(str(file), open_rows(file, form=form, **options), task_io, columns, **options)
     if rows := [fields for _, fields in parsed if fields]:

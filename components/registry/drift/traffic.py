@@ -27,6 +27,7 @@ from typing import IO, TYPE_CHECKING, Any, Final
 
 import numpy as np
 
+from components.core.artifacts import try_lock
 from components.data.tasks.data import Fields
 from components.registry.drift.measurements import ROW, Measured, ObservedClassifier, packed, unpacked
 from components.settings.registry import DriftSettings, find_repository
@@ -113,12 +114,11 @@ def is_written(path: Path) -> bool:
     """Whether a process writes to a segment."""
     try:
         with path.open("r+b") as file:  # NFS locks no file that is opened for reading only
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return not try_lock(file)
     except FileNotFoundError:
         return False
     except OSError:
         return True
-    return False
 
 
 def prune(folder: Path, *, most: int) -> None:

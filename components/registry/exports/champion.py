@@ -1,7 +1,6 @@
 """`headstart export`: the champion of a task, or a directory, for onnxruntime, transformers, or as a container, whose
 context has a Dockerfile, the model, the code and the locked packages."""
 
-import json
 import shutil
 import tempfile
 from collections.abc import Sequence
@@ -167,16 +166,16 @@ def export_classifier(source: Source, export: Export) -> list[str]:
                 f"{source.name}: is a model of words without a language model, which {form} cannot express; "
                 "use --format container"
             )
-        elif form == "huggingface":
-            from components.registry.exports.pipelines import MODULE, TRUST, write_pipeline
-
-            classifier = load_members(source.directory)[0].sharpened()
-            notes, usage = write_pipeline(draft.path, classifier, family=family_of(source.directory / ENCODER))
-            lines += [TRUST] * (draft.path / MODULE).exists()
         else:
             classifier = load_members(source.directory)[0].sharpened()
-            notes, usage = _graph(draft.path, classifier, int8=int8), snippet(classifier)
-            lines += _measured(draft.path, source, classifier, int8=int8)
+            if form == "huggingface":
+                from components.registry.exports.pipelines import MODULE, TRUST, write_pipeline
+
+                notes, usage = write_pipeline(draft.path, classifier, family=family_of(source.directory / ENCODER))
+                lines += [TRUST] * (draft.path / MODULE).exists()
+            else:
+                notes, usage = _graph(draft.path, classifier, int8=int8), snippet(classifier)
+                lines += _measured(draft.path, source, classifier, int8=int8)
         card = _card(source, str(config["kind"]), labels, usage=usage, lines=lines)
         (draft.path / CARD).write_text(card, encoding="utf-8")
         draft.facts |= {"form": form, "model": source.name, "digest": source.digest}
@@ -210,7 +209,7 @@ def _graph(directory: Path, classifier: TextClassifier, *, int8: bool) -> list[s
             f"{TOKENIZER} expects text with spaces between words; Headstart inserts them (segmenter: {segmenter})"
         )
     config = {"kind": classifier.kind, "labels": list(classifier.labels)}
-    (directory / CONFIG).write_text(json.dumps(config, ensure_ascii=False, indent=1) + "\n", encoding="utf-8")
+    write_json(directory / CONFIG, config, ensure_ascii=False)
     return notes
 
 

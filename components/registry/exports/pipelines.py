@@ -22,6 +22,7 @@ from components.models.sentence import NORMALIZE, Reading
 from components.registry.exports.exported import __file__ as exported
 from components.registry.exports.onnx import reads_pairs, several_parts
 from components.settings.tasks import has
+from components.training.checkpoint import below
 
 MODULE: Final = "modeling_headstart.py"
 #: Line of the model card of a folder with this module.
@@ -73,7 +74,7 @@ def write_pipeline(directory: Path, classifier: TextClassifier, *, family: str) 
     converter = CONVERTERS[family]
     config, tensors = converter.to_huggingface(classifier.model.encoder)
     prefix, name, summary = BASES[family]
-    encoder = {key.removeprefix(prefix): value for key, value in tensors.items() if key.startswith(prefix)}
+    encoder = below(prefix, tensors)
     head = affine_layers(classifier.model.head)
     config |= _labels(classifier)
     sequence = task == "text-classification"

@@ -5,7 +5,7 @@ in windows that begin half a window apart. Questions are truncated to half of th
 
 import unicodedata
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -68,7 +68,7 @@ def _windows(question: list[int], context: _Context, encoder: LanguageModel, *, 
     for window in cut(context.columns, room=room, stride=max(1, room // 2)) if len(context.columns) else (None,):
         pieces = [] if window is None else context.ids[slice(*window.pieces)]
         sequences.append(encoder.pair_tokens(question, pieces))
-        positions, characters = np.zeros((0, 2), dtype=np.int64), np.zeros((0, 2), dtype=np.int64)
+        positions = characters = np.zeros((0, 2), dtype=np.int64)
         if window is not None:
             inside = (window.start, window.end)
             positions = columns(context.columns, window, units=inside) + lead
@@ -76,18 +76,13 @@ def _windows(question: list[int], context: _Context, encoder: LanguageModel, *, 
         whole = np.asarray([[0, len(sequences[-1][0]) - 1]])
         units.append(np.concatenate([whole, positions]))
         offsets.append(np.concatenate([np.zeros((1, 2), dtype=np.int64), characters]))
-    return Encoded(
-        [np.asarray(pieces, dtype=np.int64) for pieces, _ in sequences],
-        [np.asarray(segments, dtype=np.int64) for _, segments in sequences],
-        units,
-        offsets,
-    )
+    return replace(Encoded.of_texts(*zip(*sequences, strict=True)), units=units, offsets=offsets)
 
 
 TASK = Task(
     kind="questions",
     reads="units",
     encode=encode,
-    head=Answering,
+    head=Answering.of,
     windows_apart=True,
 )

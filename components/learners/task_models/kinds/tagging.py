@@ -7,9 +7,7 @@ overlapping windows; each word is tagged in the window with the most context aro
 """
 
 from collections.abc import Sequence
-
-import numpy as np
-from numpy.typing import NDArray
+from dataclasses import replace
 
 from components.data.tasks.data import Fields
 from components.learners.task_models.base import Encoded, Task, most_pieces
@@ -18,8 +16,6 @@ from components.models.base import LanguageModel
 from components.settings.finetune import FinetuneSettings
 from components.tokenization import Tokenizer
 from components.tokenization.words import WordPieces, columns, cut, encode_words
-
-_NONE: NDArray[np.int64] = np.zeros((0, 2), dtype=np.int64)
 
 
 def encode(
@@ -34,16 +30,9 @@ def encode(
 
 def _windows(result: WordPieces, encoder: LanguageModel, *, lead: int, room: int) -> Encoded:
     windows = cut(result.spans, room=room, stride=max(1, room // 2))
-    pieces = [
-        np.asarray(encoder.special_tokens(result.ids[slice(*window.pieces)].tolist()), dtype=np.int64)
-        for window in windows
-    ]
-    return Encoded(
-        pieces,
-        [np.zeros(len(sequence), dtype=np.int64) for sequence in pieces],
-        [columns(result.spans, window, units=(window.first, window.last)) + lead for window in windows],
-        [_NONE] * len(windows),
-    )
+    pieces = [encoder.special_tokens(result.ids[slice(*window.pieces)].tolist()) for window in windows]
+    units = [columns(result.spans, window, units=(window.first, window.last)) + lead for window in windows]
+    return replace(Encoded.of_texts(pieces), units=units)
 
 
 TASK = Task(
