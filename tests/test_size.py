@@ -14,30 +14,30 @@ LAYOUT = {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, toke
 F_STRING = (getattr(tokenize, "FSTRING_START", -1), getattr(tokenize, "FSTRING_END", -1))
 #: Package -> largest number of tokens. Lower it in the commit that makes the package smaller.
 BUDGETS = {
-    "builtin_data": 5_293,
-    "cli": 12_815,
-    "cluster": 11_723,
-    "core": 8_970,
-    "data": 90_463,
-    "evaluation": 7_984,
-    "flows": 29_052,
-    "headstart": 12_521,
-    "interchange": 22_657,
+    "builtin_data": 5_279,
+    "cli": 12_725,
+    "cluster": 11_722,
+    "core": 9_019,
+    "data": 89_936,
+    "evaluation": 7_951,
+    "flows": 28_858,
+    "headstart": 12_482,
+    "interchange": 22_458,
     "labelling": 10_156,
-    "learners": 63_984,
-    "models": 44_355,
+    "learners": 63_791,
+    "models": 44_332,
     "pages": 12_604,
-    "pipeline": 29_605,
-    "registry": 35_583,
-    "reporting": 6_389,
-    "serving": 17_897,
-    "settings": 16_227,
-    "studies": 18_283,
+    "pipeline": 29_488,
+    "registry": 35_541,
+    "reporting": 6_352,
+    "serving": 17_743,
+    "settings": 16_216,
+    "studies": 18_322,
     "tokenization": 23_096,
-    "training": 31_165,
+    "training": 31_182,
 }
 #: Largest number of tokens of the tests.
-TESTS = 476_676
+TESTS = 476_993
 
 
 def tokens(text: str) -> int:
