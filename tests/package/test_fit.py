@@ -1,5 +1,6 @@
 """`fit`, `load` and the models that they return."""
 
+import re
 import shutil
 from pathlib import Path
 from typing import Any
@@ -7,6 +8,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+import yaml
 
 import headstart
 from components.core.artifacts import read_manifest
@@ -282,41 +284,11 @@ def test_missing_texts_have_no_prediction(fitted):
         fitted.predict_proba(["the apple", ""])
 
 
-@pytest.mark.parametrize(
-    ("data", "arguments", "message"),
-    [
-        ({"text": ["a", "b"], "label": ["x", "y"]}, {"text": "txt"}, r"no column 'txt'; did you mean 'text'"),
-        (
-            {"a": ["t", "u"], "b": ["v", "w"], "c": [1, 2]},
-            {},
-            r"looks like a label \(columns: 'a', 'b', 'c'\); name it with label=",
-        ),
-        ({"text": ["a", None], "label": ["x", "y"]}, {}, r"1 labelled row"),
-        ({"text": ["a", 5], "label": ["x", "y"]}, {}, r"row 1, column 'text': is int \(5\), expected text; convert"),
-        ({"text": ["a", "b"], "label": ["x", "x"]}, {}, r"only one class \('x'\)"),
-        ({"text": ["a", "b"], "label": ["x", None]}, {}, r"1 labelled row"),
-        (
-            {"text": ["a", "b"], "label": [0.5, "much"]},
-            {"kind": "regression"},
-            r"row 1: the score \('label'\) is 'much', not a number",
-        ),
-        ({"words": [["a", "b"]] * 2, "tags": [["O"]] * 2}, {}, r"row 0: 2 words, 1 tags"),
-        ({"text": ["a", "b"], "label": ["x", "y"]}, {"kind": "clasification"}, r"did you mean 'classification'"),
-        ({"text": ["a\0", "b"], "label": ["x", "y"]}, {}, r"row 0: contains a NUL character"),
-        ({"text": ["a", "b"], "label": ["x", "y"]}, {"start": "all-MiniLM"}, r"did you mean 'all-MiniLM-L6-v2'"),
-        ({"text": ["a", "b"], "label": ["x", "y"]}, {"language": 5}, r"language: 5; give a code"),
-        ({"text": ["a", "b"], "label": ["x", "y"]}, {"folds": 1}, r"folds: 1; give a whole number from 2"),
-        ({"text": ["a", "b"], "label": [0.5, 1]}, {"kind": "regression", "labels": {1: "a"}}, r"the labels are none"),
-        ([], {"label": []}, r"holds no rows"),
-        (["a", "b"], {"label": ["x"]}, r"1 labels for 2 rows"),
-        (["a", "b"], {}, r"label: is missing"),
-        ("nowhere.csv", {}, r"nowhere.csv: does not exist"),
-        (5, {}, r"int is not supported"),
-    ],
-)
-def test_errors_say_where_and_what_to_do(data, arguments, message):
-    with pytest.raises(HeadstartError, match=message):
-        fit(pd.DataFrame(data) if isinstance(data, dict) else data, verbose=False, **arguments)
+@pytest.mark.parametrize("case", yaml.safe_load(Path(__file__).with_name("errors.yaml").read_text()))
+def test_errors_say_where_and_what_to_do(case):
+    data = pd.DataFrame(case["data"]) if isinstance(case["data"], dict) else case["data"]
+    with pytest.raises(HeadstartError, match=re.escape(case["message"])):
+        fit(data, verbose=False, **case.get("arguments", {}))
 
 
 def test_errors_name_the_index_and_the_line(fitted, later, tmp_path):
