@@ -29,8 +29,9 @@ POLL_S = 0.2
 PIPE_BYTES = 2**20
 #: Environment variable that every process of a run inherits: the pid of the run's process, and the repository.
 MARK = "HEADSTART_RUN"
-#: Why the commands of other threads have to end.
+#: Why the commands of other threads have to end, and whether they have to.
 STOPPED: list[BaseException] = []
+STOPPING = threading.Event()
 
 Process = Popen[bytes] | BaseProcess
 #: `multiprocessing` asks for the ends of all children at every start, and reads each end once.
@@ -87,6 +88,12 @@ def run(
         output.drain()
     assert code is not None
     return code
+
+
+def pause(seconds: float) -> None:
+    """Wait in a thread of a run. Raises BaseException: `STOPPED`, at once."""
+    if STOPPING.wait(seconds):
+        raise STOPPED[0]
 
 
 def code_of(process: Process) -> int | None:

@@ -8,9 +8,10 @@ from typing import Any
 from prefect import flow, task
 from prefect.cache_policies import NO_CACHE
 from prefect.client.schemas.objects import State, TaskRun
+from prefect.runtime import task_run
 from prefect.states import Completed
 
-from flows import stages
+from flows import processes, stages
 from flows.flow_run import begin_scheduled
 from flows.plan import Stage
 from flows.telemetry import run_name
@@ -28,6 +29,9 @@ def is_retriable(task: Any, task_run: TaskRun, state: State[Any]) -> bool:
 def reproduce(stage: Stage) -> State[str]:
     """Reproduce one stage with DVC: a completed state, whose name and result are the outcome. Raises StageError: the
     stage failed."""
+    if attempts := task_run.run_count - 1:
+        # Not Prefect's delay, which no signal ends in a thread.
+        processes.pause(RETRY_DELAYS_S[min(attempts, len(RETRY_DELAYS_S)) - 1])
     outcome = stages.reproduce(stage)
     return Completed(name=outcome, message=f"{stage.name}: {outcome.lower()}", data=outcome)
 
@@ -39,8 +43,7 @@ def run_stage(stage: Stage) -> str:
     Raises:
         StageError: the stage failed, with its error message.
     """
-    options: dict[str, Any] = {"retries": stage.retries, "retry_delay_seconds": RETRY_DELAYS_S}
-    state = reproduce.with_options(name=stage.group, **options)(stage, return_state=True)
+    state = reproduce.with_options(name=stage.group, retries=stage.retries)(stage, return_state=True)
     return str(state.result())
 
 

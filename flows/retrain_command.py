@@ -1,5 +1,6 @@
 """From raw data to a promoted classifier: `headstart retrain`, which runs the flow `retrain` in this process."""
 
+from contextlib import chdir
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -40,8 +41,9 @@ def command(
 
 def run(params: Path, **options: Any) -> None:
     """Run the flow `retrain` in this process; options and errors as of the flow."""
-    find_root(params.resolve().parent)
-    load_params(params)  # wrong ones are refused before a repository is made
+    file = params.resolve()
+    with chdir(find_root(file.parent)):
+        load_params(file)  # wrong ones are refused before a repository is made
     with server():
         from prefect.settings import PREFECT_FLOWS_HEARTBEAT_FREQUENCY, temporary_settings
 

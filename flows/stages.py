@@ -262,10 +262,12 @@ def _attended(stage: Stage, *, run: Run, monitor: Monitor, spending: Spending) -
 def _stopping(running: Collection[Future[str]]) -> Iterator[None]:
     """A block that ends the stages that run if it is interrupted."""
     processes.STOPPED.clear()
+    processes.STOPPING.clear()
     try:
         yield
     except BaseException as error:
         processes.STOPPED.append(error)
+        processes.STOPPING.set()
         wait(running)
         raise
 

@@ -112,7 +112,7 @@ def test_map_parallel_repeats_the_item_of_a_killed_process(tmp_path):
     assert results == {0: "a", 1: "b"}
 
 
-@pytest.mark.parametrize("error", [BrokenProcessPool, KeyboardInterrupt, SystemExit])
+@pytest.mark.parametrize("error", [BrokenProcessPool, KeyboardInterrupt, SystemExit, GeneratorExit])
 def test_processes_end_with_another_that_dies_and_at_an_interruption(error):
     with pytest.raises(error), cluster._pool(1, slots=(), kept=None, imported="time") as pool:
         pool.submit(time.sleep, 600)

@@ -83,7 +83,7 @@ def predict(options: PredictFlags) -> None:
         raise ConfigError(f"{output}: is a folder; name a file, such as {output / 'predictions.csv'}")
     if options.form and options.error is not None:
         raise ConfigError(f"--error adds columns, which {options.form} has no place for; leave out one of them")
-    settings = settings_at(options.params)
+    settings, columns = settings_at(options.params), named_columns(options.column)
     name = options.task or settings.run.tasks[0]
     rejects = output.with_name(f"{output.name}.rejected.jsonl")
     with ExitStack() as stack:
@@ -91,16 +91,18 @@ def predict(options: PredictFlags) -> None:
         if source.is_dir() and not options.form:
             source, *others = split_files(source).values()
             print(f"{source} is predicted" + "".join(f", without {path.name}" for path in others), file=sys.stderr)
-        data, given = settings.data.tasks.get(name), named_columns(options.column)
-        labels = json_of(load.bundle / "labels.json")
-        columns, form, said = reading_of(source, kind=load.kind, labels=labels, source=data, columns=given)
-        for line in [] if options.form else said:
+        data, labels = settings.data.tasks.get(name), json_of(load.bundle / "labels.json")
+        guess = not options.form
+        columns, form, said = reading_of(
+            source, kind=load.kind, labels=labels, source=data, columns=columns, guess=guess
+        )
+        for line in said:
             print(line, file=sys.stderr)
         model = LoadableModel(load, load.kind, load.identity, gpu=load.gpu, name=load.version.label)
         part_options = PartOptions(
             cluster=settings.cluster,
             workers=options.workers or None,
-            columns=given if options.form else columns,
+            columns=columns,
             overwrite=options.overwrite,
             rejects=None if options.strict else rejects,
             started=partial(_started, stack, output),

@@ -198,7 +198,7 @@ def _pool(size: int, *, slots: tuple[str, ...], kept: _Kept | None, imported: st
         with variables(threads.environment(1)):
             yield processes.pool
         finished = True
-    except (BrokenProcessPool, KeyboardInterrupt, SystemExit):
+    except (BrokenProcessPool, KeyboardInterrupt, SystemExit, GeneratorExit):
         # The pool ends its processes when one of them dies, without one that `submit` starts at that moment, and would
         # wait for it for ever; at an interruption, until the items that run have ended.
         for child in {*multiprocessing.active_children()}.difference(processes.others):

@@ -184,7 +184,7 @@ def _entries(
 
 
 def _as_in_data(label: str, labels: Sequence[str]) -> str:
-    """The label of the data that is the same number, as 1 for 1.0; else the label itself."""
+    """The label of the data that is the same number or truth value, as 1 for 1.0; else the label itself."""
     same = (name for name in labels if merged_spellings((name, label)))
     return label if label in labels else next(same, label)
 

@@ -256,24 +256,31 @@ def columns_in(names: Collection[str], labelled: Mapping[str, str]) -> dict[str,
 
 
 def reading_of(
-    path: Path, *, kind: str, labels: Sequence[str], source: TaskSource | None, columns: Mapping[str, str]
-) -> tuple[Mapping[str, str], str, list[str]]:
+    path: Path,
+    *,
+    kind: str,
+    labels: Sequence[str],
+    source: TaskSource | None,
+    columns: Mapping[str, str],
+    guess: bool = True,
+) -> tuple[dict[str, str], str, list[str]]:
     """How a file that is to be predicted is read.
 
     Args:
         source: the labelled data, whose columns the file may have.
         columns: input -> column, as a person names them.
+        guess: whether columns are guessed, rather than only the format.
 
     Returns:
         Input -> column; the format, empty if the content says it; and what was guessed, in words.
     """
     labelled = input_columns(kind, {} if source is None else vars(source))
     form = "" if columns else form_of_texts(path, {*labelled, *labelled.values()}, labels)
-    said = guessed_in_words(path)
-    if source is not None:
+    said = guessed_in_words(path) if guess else []
+    if guess and source is not None:
         columns = {**columns_of_data(path, kind=kind, source=source, form=form), **columns}
         said += [f"column {column!r} is the {name} (--column)" for name, column in columns.items()]
-    return columns, form, [f"{path}: {line}" for line in said]
+    return {**columns}, form, [f"{path}: {line}" for line in said]
 
 
 def columns_of_data(path: Path, *, kind: str, source: TaskSource, form: str = "") -> dict[str, str]:

@@ -210,7 +210,8 @@ def ablation(
             variants[f"without {technique}"] = start, changed
     if lacking:
         if (name := f"without {lacking}") not in variants:
-            raise ConfigError(f"--lacking {lacking!r}: {block} has {', '.join(variants)}")
+            used = (each.removeprefix("without ") for each in variants if each != WHOLE)
+            raise ConfigError(f"--lacking {lacking!r}: {block} has {', '.join(used)}")
         variants = {each: variants[each] for each in (WHOLE, name)}
     rows = data.compared(
         {name: data.job(outputs, block, *of) for name, of in variants.items()},

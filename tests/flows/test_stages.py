@@ -139,10 +139,13 @@ def test_after_a_failure_nothing_begins_and_what_runs_is_waited_for(runs):
     assert runs.monitor.outcomes == {"ingest@a": "StageError", "ingest@b": "Completed"}
 
 
-def test_an_interrupted_run_ends_the_commands_of_all_stages(runs, monkeypatch):
+def test_an_interrupted_run_ends_commands_and_waits_of_all_stages(runs, monkeypatch):
     begun: list[str] = []
 
     def work(stage):
+        if stage.name == "ingest@b":  # before its retry
+            begun.append(stage.name)
+            processes.pause(600)
         processes.run(
             [sys.executable, "-c", "import time; print('begun', flush=True); time.sleep(600)"],
             directory=runs.root,

@@ -1,5 +1,6 @@
 """A local registry: the champion is read without MLflow."""
 
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -94,9 +95,10 @@ def test_mlflow_is_asked_if_the_file_is_damaged_or_of_another_state(promoted, co
     assert find_champion(Reading(settings), "letters") == expected
 
 
-def test_a_folder_that_cannot_be_written_has_no_file(promoted, monkeypatch):
-    monkeypatch.setattr("components.registry.reading.write_atomic", lambda *_: (_ for _ in ()).throw(OSError()))
-    Path(database_of(promoted).parent / ".headstart" / "mlflow.db.json").unlink()
+def test_a_folder_that_cannot_be_written_has_no_file(promoted):
+    folder = database_of(promoted).parent / ".headstart"
+    shutil.rmtree(folder)
+    folder.touch()
     assert find_champion(Reading(promoted.settings), "letters").number
 
 

@@ -71,7 +71,7 @@ def test_a_change_is_paired_with_the_same_labels_and_has_the_last_step(ready, tr
     asked.clear()
     findings(ready, "ablation", encoder="ulmfit-adapted", budget=2, lacking="discriminative rates")
     assert [*asked] == ["all techniques", "without discriminative rates"]
-    with pytest.raises(ConfigError, match="--lacking 'dropout': ulmfit has all techniques, without adaptation"):
+    with pytest.raises(ConfigError, match="--lacking 'dropout': ulmfit has adaptation to the domain, gradual"):
         findings(ready, "ablation", encoder="ulmfit-adapted", budget=2, lacking="dropout")
 
 
