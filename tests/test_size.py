@@ -15,16 +15,16 @@ F_STRING = (getattr(tokenize, "FSTRING_START", -1), getattr(tokenize, "FSTRING_E
 #: Package -> largest number of tokens. Lower it in the commit that makes the package smaller.
 BUDGETS = {
     "builtin_data": 5_279,
-    "cli": 12_725,
-    "cluster": 11_722,
+    "cli": 12_723,
+    "cluster": 11_724,
     "core": 9_019,
     "data": 89_936,
     "evaluation": 7_951,
-    "flows": 28_858,
+    "flows": 28_933,
     "headstart": 12_482,
     "interchange": 22_458,
     "labelling": 10_156,
-    "learners": 63_791,
+    "learners": 63_808,
     "models": 44_332,
     "pages": 12_604,
     "pipeline": 29_488,
@@ -32,12 +32,12 @@ BUDGETS = {
     "reporting": 6_352,
     "serving": 17_743,
     "settings": 16_216,
-    "studies": 18_322,
+    "studies": 18_340,
     "tokenization": 23_096,
     "training": 31_182,
 }
 #: Largest number of tokens of the tests.
-TESTS = 476_572
+TESTS = 476_590
 
 
 def tokens(text: str) -> int:
