@@ -13,6 +13,7 @@ from typer.testing import CliRunner
 from components.cli import main as cli
 from components.core.errors import ConfigError
 from components.models.encoder import build_model
+from components.pipeline.dvc_yaml import write_dvc_yaml
 from components.pipeline.running import run_stage
 from components.registry.exports.champion import export_encoder
 from components.settings.loading import load_params
@@ -120,8 +121,9 @@ def workspace(tmp_path_factory: pytest.TempPathFactory) -> Path:
                         lines = [json.dumps(row | {str(task.slice): "s"}) + "\n" for row in rows]
                         (Path(task.path) / name.partition("#")[0]).write_text("".join(lines))
         Path("text.txt").write_text("the user may read\n")
-        run_stage("examples", load_params(Path("params.yaml")), item="aws-type")
-        run_stage("ingest", load_params(Path("params.yaml")), item="general")
+        write_dvc_yaml(load_params(file := Path("params.yaml")), file)
+        run_stage("examples", load_params(file), item="aws-type")
+        run_stage("ingest", load_params(file), item="general")
         torch.manual_seed(0)
 
         model = build_model("gpt", vocabulary=len(SPECIAL_PIECES) + 28, settings={"width": 8, "layers": 1, "heads": 2})
