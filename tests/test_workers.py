@@ -196,15 +196,15 @@ def test_a_worker_that_has_started_again_reports_only_what_it_has():
 
 
 #: Steps of a training that nodes are added to, and seconds of each.
-MANY, STEP_S = 150, 0.2
+MANY, STEP_S = 150, 1.0
 
 
 def noting_sizes(run: LanguageModelRun, worker: Worker) -> None:
-    """`work` at a slow pace, with a line for each start in a file beside the checkpoints."""
+    """`work`, at a slow pace until all nodes are there, with a line for each start in a file beside the checkpoints."""
     if worker.world.is_main:
         with (Path(run.storage).parent / "sizes").open("a") as file:
             file.write(f"{worker.world.size}\n")
-    work(run, Worker(worker.world, lambda numbers: time.sleep(STEP_S)))
+    work(run, Worker(worker.world, lambda numbers: time.sleep(STEP_S * (worker.world.size < 4))))
 
 
 @pytest.mark.slow
