@@ -29,7 +29,7 @@ POLL_S = 0.2
 PIPE_BYTES = 2**20
 #: Environment variable that every process of a run inherits: the pid of the run's process, and the repository.
 MARK = "HEADSTART_RUN"
-#: Why the commands of other threads have to end, and whether they have to.
+#: The error that stops the run and its commands in other threads, and the event that ends their waits.
 STOPPED: list[BaseException] = []
 STOPPING = threading.Event()
 
@@ -91,7 +91,7 @@ def run(
 
 
 def pause(seconds: float) -> None:
-    """Wait in a thread of a run. Raises BaseException: `STOPPED`, at once."""
+    """Wait in a thread of a run. If the run is stopped, the wait ends and the error in `STOPPED` is raised."""
     if STOPPING.wait(seconds):
         raise STOPPED[0]
 

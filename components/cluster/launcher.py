@@ -200,7 +200,7 @@ def _pool(size: int, *, slots: tuple[str, ...], kept: _Kept | None, imported: st
         finished = True
     except (BrokenProcessPool, KeyboardInterrupt, SystemExit, GeneratorExit):
         # The pool ends its processes when one of them dies, without one that `submit` starts at that moment, and would
-        # wait for it for ever; at an interruption, until the items that run have ended.
+        # wait for it for ever. At an interruption it would wait for the items that run.
         for child in {*multiprocessing.active_children()}.difference(processes.others):
             child.kill()
         raise

@@ -269,7 +269,7 @@ def reading_of(
     Args:
         source: the labelled data, whose columns the file may have.
         columns: input -> column, as a person names them.
-        guess: whether columns are guessed, rather than only the format.
+        guess: whether columns and encoding are guessed as well as the format.
 
     Returns:
         Input -> column; the format, empty if the content says it; and what was guessed, in words.

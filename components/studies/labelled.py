@@ -193,7 +193,8 @@ def without(technique: str, settings: FinetuneSettings) -> FinetuneSettings:
 def ablation(
     outputs: Outputs, *, task: str = "", encoder: str = "", budget: int = 0, seeds: int = 3, lacking: str = ""
 ) -> Parts:
-    """Fine-tune with all techniques, and without each of them or the one that is `lacking`, on the same labels."""
+    """Fine-tune with all techniques and without each of them, on the same labels. `lacking`: only this one is left
+    out."""
     data, (block, start) = Labelled.of(outputs, task, budget), outputs.chosen(encoder)[0]
     settings = outputs.finetuning(block)
 
